@@ -1,1 +1,1 @@
-"""Performance figures, each a ratio against a named baseline measured in the same run."""
+"""Performance figures. Each is a ratio to a named baseline measured in the same run."""

@@ -1,6 +1,6 @@
 """CPU time of the controller's own work without sockets: its books, its ledgers and Escra's decisions.
 
-Then the same of a whole controller as a process (whole_controller.py).
+It also measures a whole controller as a process (whole_controller.py).
 
 A period: every agent sends one record per container in signed datagrams. They are checked, decided on, and
 the limits that follow are put into orders, which all agents confirm. 5 % of the containers are throttled, and
@@ -114,7 +114,7 @@ class Fleet:
 
 
 def figures() -> Iterator[dict[str, object]]:
-    """Yield the figures of periods at two sizes, then of a join."""
+    """Yield the figures of periods at two sizes, then that of a join."""
     for each in (10, 100):
         yield _period(each)
     seconds = [_join_s(JOINING) for _ in range(REPEATS)]

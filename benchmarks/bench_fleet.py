@@ -1,4 +1,5 @@
-"""How fast the twin runs a training job on 16,384 GPUs for 54 days, through every fault of its edge.
+"""How fast the twin simulates a training job on 16,384 GPUs for 54 days, with all faults of the fabric's
+edge.
 
 The fleet has the size, duration and faults of Llama 3's (traces.fault_rates). Each GPU has an adapter of its
 own and two uplinks; iterations take 6 s. In the second figure every cable also flaps twice a year, so that

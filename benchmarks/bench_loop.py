@@ -1,7 +1,7 @@
 """CPU time of the control loop's thread on 100 real containers of this machine at 100 ms under Escra.
 
-The baseline in the same run is Escra's rule over whole arrays, however few containers a report has. It needs
-root and cgroups; without them it prints a line and no figure.
+The baseline in the same run applies Escra's rule to whole arrays, however few containers a report has. The
+benchmark needs root and cgroups; otherwise it prints a line and no figure.
 """
 
 from __future__ import annotations

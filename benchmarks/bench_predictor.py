@@ -1,8 +1,8 @@
-"""Training the thesis's four networks on 1,000 rows; ranking 10,000 configurations by the physical predictor.
+"""Times of training the thesis's four networks on 1,000 rows, and of ranking 10,000 configurations.
 
-Jobs and outcomes follow a made-up law. Training stops early if it gets no better, as it does for users, and
-the number of epochs is reported. Baselines in the same run: the sum of the four trainings' times, and a
-random forest's predictions of the same configurations.
+Jobs and outcomes follow a made-up law. Training stops early if the loss no longer falls, as it does for
+users. The number of epochs is reported. Baselines in the same run: the sum of the four trainings' times, and
+a random forest's predictions of the same configurations.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def figures() -> Iterator[dict[str, object]]:
 
 
 def _train(kind: Kind) -> tuple[float, int]:
-    """Return seconds and the number of epochs."""
+    """Return (seconds, number of epochs) of one training."""
     rows = _examples(ROWS)
     began = time.perf_counter()
     trained = train(kind, rows, 0)
@@ -67,7 +67,7 @@ def _train(kind: Kind) -> tuple[float, int]:
 
 
 def _ranked() -> tuple[float, float]:
-    """Return the seconds to predict and rank, and to predict by a forest."""
+    """Return (seconds of predicting and ranking, seconds of predicting by a random forest)."""
     known, asked = _examples(ROWS), _candidates(RANKED, np.random.default_rng(1))
     job = known.jobs[0]
     question = of_one_job(job, asked, _law(asked, 1.0))

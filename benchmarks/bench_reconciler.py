@@ -49,7 +49,8 @@ BASELINE = "a diff of dicts, one entry at a time, in plain Python on the same ro
 
 
 def figures() -> Iterator[dict[str, object]]:
-    """The first plan, the steady state in both readings, 1 % of moves, eight representors, and the memory."""
+    """Yield the figures: first plan, steady state in both readings, 1 % of moves, eight representors,
+    memory."""
     plain = {name: plain_s(case) for name, case in _cases(1).items()}
     for name, case in _cases(1).items():
         yield _timed(f"reconciler_{name}_{ENTRIES}_entries", case, plain[name])
@@ -183,7 +184,8 @@ def step(case: Case) -> tuple[float, int]:
 
 
 def _running(case: Case) -> Reconciler:
-    """Return a started reconciler whose first dump was empty, or the case's tables if it is settled."""
+    """Return a started reconciler. Its first dump was empty, or had the case's tables if the case is
+    settled."""
     settings = ReconcilerSettings(max_rules=10**7, dump_interval_s=0.0)
     machine = Reconciler(case.representors, settings)
     (first,) = [step for step in machine.handle(Started(0.0)) if isinstance(step, Dump)]

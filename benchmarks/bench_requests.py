@@ -2,9 +2,9 @@
 
 A hop is a visit of a request to a container. Requests go through groups of ten services, in two shapes. In a
 chain each service calls the next: a visit has two CPU parts with the callee's answer between them. In a fan
-the first calls the nine others in parallel: their visits have one part. Demands are exponential. Containers
-have four threads under a quota that is used to 80 % and throttles one period in a hundred. The loop is the
-control loop's without decisions and series: run_until and end_period of every period.
+the first service calls the nine others in parallel, whose visits have one part. Demands are exponential.
+Containers have four threads under a quota that is used to 80 % and throttles one period in a hundred. The
+timed loop calls run_until and end_period for every period. It makes no decisions and no series.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Planning a spot cluster among 70 instances of seven types by spotDNN's windows.
+"""Time of planning a spot cluster among 70 instances of seven types by spotDNN's windows.
 
-The source needs 0.3 s, and 1,503 s for its exhaustive search. The baseline in the same run is our exhaustive
+The paper reports 0.3 s, and 1,503 s for its exhaustive search. The baseline in the same run is our exhaustive
 search, which checks every cluster between the smallest and the largest number of workers of the windows.
 """
 

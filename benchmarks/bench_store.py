@@ -1,4 +1,5 @@
-"""Listing and querying a store of 100,000 runs: in a folder, and on a real S3 server (moto's, in here).
+"""Times of listing and querying a store of 100,000 runs: in a folder, and on moto's S3 server in this
+process.
 
 All runs share the same table files; each has a manifest of its own. The baseline is reading every manifest
 again, on a store of 2,000 runs, scaled to the same number.
@@ -34,7 +35,7 @@ def figures() -> Iterator[dict[str, object]]:
         (first,) = run_scenario(build(_small()), RunStore(folder / "first"), jobs=1)
         for count in (FEW, RUNS):
             _fill(first, folder / str(count), count)
-        # A file whose clock may still tick is not indexed.
+        # The index leaves out files that have just changed: a later change may leave the same time stamp.
         time.sleep(3)
         yield from _both("folder", RunStore(folder / str(FEW)), RunStore(folder / str(RUNS)))
         yield from _on_s3(first)

@@ -2,8 +2,8 @@
 writing one run's largest table.
 
 Each `whatif` runs in a process of its own, so wall time and peak memory include imports. Baselines, in the
-same run: the four policies asked one by one (nothing shared); every period of the coarse trace by itself, and
-stored; that of two hours, as often as a day has container-periods; the table through pandas.
+same run: the four policies, each in a process of its own; the coarse trace with every period simulated and
+stored; for the day, the two hours' cost scaled up by container-periods; the table written through pandas.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _round(trace: Path, folder: str) -> tuple[float, float, float, float]:
 
 
 def _coarse(folder: Path) -> Iterator[dict[str, object]]:
-    """Yield seconds and stored bytes of a trace of minutes, beside those of all its periods one by one."""
+    """Yield seconds and stored bytes of a coarse trace, and of the same trace with every period simulated."""
     ours, theirs = _ask(_minutes(folder), POLICIES, str(folder)), plain(folder)
     apart = "every period by itself, and stored"
     name = f"whatif_{MINUTES // 60}_hours_of_minutes_{PODS}_containers_4_policies"
@@ -80,7 +80,7 @@ def _coarse(folder: Path) -> Iterator[dict[str, object]]:
 
 
 def day(folder: Path, pods: int, plain_cpu_s: float, target_s: float) -> Iterator[dict[str, object]]:
-    """Yield CPU seconds of a day of minutes, with its other costs. plain_cpu_s: those of `plain`."""
+    """Yield CPU seconds of a day of minutes, with other costs. plain_cpu_s: CPU seconds of `plain`."""
     trace = folder / "day.parquet"
     parquet.write(replace(_trace(DAY, pods), interval_s=60.0), trace)
     ours = _ask(trace, POLICIES, str(folder))
@@ -95,7 +95,7 @@ def day(folder: Path, pods: int, plain_cpu_s: float, target_s: float) -> Iterato
 
 
 def plain(folder: Path) -> _Cost:
-    """Return the cost of every period of the coarse trace by itself, and stored."""
+    """Return the cost if every period of the coarse trace is simulated and stored."""
     return _ask(_minutes(folder), POLICIES, str(folder), _PLAIN, "--set", "series_interval_s=0.1")
 
 
@@ -127,7 +127,7 @@ class _Cost(NamedTuple):
 def _ask(
     trace: Path, policies: tuple[str, ...], folder: str, how: Sequence[str] = _USUAL, *more: str
 ) -> _Cost:
-    """Return the cost of asking in a process of its own."""
+    """Return the cost of one `twinbed whatif` process."""
     with tempfile.TemporaryDirectory(dir=folder) as store:
         began = time.perf_counter()
         words = ["whatif", str(trace), "--policy", ",".join(policies), "--store", store, "--format", "json"]

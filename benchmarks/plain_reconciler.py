@@ -22,7 +22,8 @@ def diff(
     vni: int,
     owner: int,
 ) -> tuple[list[Row], list[Row], list[Row]]:
-    """(delete, replace, add): rules as rows tenant (device, mac, vni, remote, action, handle, cookie)."""
+    """Return rules to delete, to replace and to add: rows (device, mac, vni, remote, action, handle,
+    cookie)."""
     dead = {(address, link) for address, _, link, usable in neighbours if not usable}
     routed = {prefix for prefix, _, gateway, link in routes if (gateway, link) not in dead}
     entries = list(evpn)

@@ -87,8 +87,8 @@ class Container:
 class Baseline:
     """A fleet of containers of one application under Escra's CPU rule.
 
-    demand, memory: per container its cores and bytes per period. limit_cores, limit_bytes: Ω and M. Delays
-    are in seconds; the first two together are below a period.
+    demand, memory: cores and bytes per container and period. limit_cores, limit_bytes: Ω and M. Delays are in
+    seconds; the first two together are below a period.
     """
 
     def __init__(

@@ -19,9 +19,9 @@ OVERDRAFT_S = 1e-10  # as in the engine: a pool that lasts exactly to its period
 
 
 class Cpu:
-    """`cap` CPUs under a quota, shared evenly by those who `burn`. Seconds and cores.
+    """`cap` CPUs under a quota, shared evenly by the callers of `burn`. Units are seconds and cores.
 
-    Each caller of `burn` waits for an event of its own. One process sleeps until the next of them is done or
+    Each caller of `burn` waits for an event of its own. One process sleeps until the next caller is done or
     the pool is empty. A plain event wakes it when a caller comes or the pool is filled.
     """
 

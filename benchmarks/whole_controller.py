@@ -2,8 +2,9 @@
 
 For: its CPU use, which `bench_controller` prints. Not for: real agents, which need a host each. One process
 speaks for all agents over loopback: a call per agent, signed records of all its containers once a period,
-agents evenly spread over the period, and an answer to each order. 5 % of the containers are throttled, and
-20 % leave runtime unused, other ones in each period. With a folder as its argument it is the controller.
+agents evenly spread over the period, and an answer to each order. In each period, 5 % of the containers are
+throttled and 20 % leave runtime unused; the choice changes. With a folder as its argument this module runs
+the controller.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class _Agent:
 
     async def talk(self, address: str, pki: Path, gate: asyncio.Semaphore) -> None:
         """Register, report the containers, and answer orders until the call ends. If the door closes a
-        waiting connection because many agents come, this one connects again, as a real agent does."""
+        waiting connection because many agents come, this agent connects again, as a real agent does."""
         identity = certificates.enroll(pki, self.name)
         while not self._registered:
             async with gate:
@@ -136,7 +137,7 @@ class _Agent:
 
 
 async def _send(agents: Sequence[_Agent], counts: dict[str, int]) -> None:
-    """Send every agent's records once a period, as long as this process keeps up."""
+    """Send every agent's records once a period, for as long as this process keeps up."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
         target = ("127.0.0.1", agents[0].port)
         due_s, part = time.monotonic(), 0
@@ -203,7 +204,7 @@ def measure(count: int, each: int) -> dict[str, float]:
 
 
 async def _serve(pki: Path, count: int, each: int) -> None:
-    """Be the controller. Prints its port, then its counters for each line on standard input."""
+    """Run the controller. Print its port, then its counters for each line on standard input."""
     application = Application("shop", CORES_PER_CONTAINER * count * each, (count * each) << 28)
     placed = tuple(
         Placed(f"c{container}", f"a{agent}", 0, attach={"": "/c"})

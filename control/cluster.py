@@ -15,7 +15,7 @@ from control.scheduler.model import NO_SHARING, NOT_ELASTIC, Elastic, Flags, Rea
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """n jobs in the order of their submission; a job's id is its place.
+    """n jobs in the order of their submission; a job's id is its index.
 
     submit_s: time of submission, s, non-decreasing, float64[n]. gpus: GPUs of the gang, int64[n]. steps:
     work, steps, float64[n]. throughput: steps per second of the gang by type, together and spread, float64[n,

@@ -23,7 +23,7 @@ MAX_VNI = (1 << 24) - 1
 """Highest VXLAN network identifier, which has 24 bits (RFC 7348 §5)."""
 
 VXLAN_OVERHEAD_BYTES = 14 + 20 + 8 + 8
-"""Bytes that a VXLAN tunnel adds to a packet: outer Ethernet, IPv4 and UDP headers and its own (RFC 7348
+"""Bytes that a VXLAN tunnel adds to a packet: the outer Ethernet, IPv4, UDP and VXLAN headers (RFC 7348
 §5)."""
 
 

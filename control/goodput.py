@@ -42,7 +42,7 @@ class Moments:
     """Gradient moments of a job.
 
     sqr: squared norm of the true gradient. trace: trace of the covariance of a sample's gradient. Both are
-    unbiased estimates, so either may be below 0.
+    unbiased estimates, so each may be below 0.
     """
 
     sqr: float
@@ -60,8 +60,8 @@ def of_replicas(
     """Return the moments from k steps of n ≥ 2 replicas, each average weighted towards the newest step.
 
     local: mean squared norm of the replicas' gradients, float64[k]. total: squared norm of their mean,
-    float64[k]. batch: samples of all replicas together. base: B0, by default the batch. One replica takes its
-    last two gradients for two replicas of twice the batch. With Adam the gradients are divided by √v̂ + ε.
+    float64[k]. batch: samples of all replicas together. base: B0, by default the batch. A single replica uses
+    its last two gradients as two replicas of twice the batch. With Adam the gradients are divided by √v̂ + ε.
     """
     mean_sqr, of_mean = np.atleast_1d(np.asarray(local, float)), np.atleast_1d(np.asarray(total, float))
     sqr = (replicas * of_mean - mean_sqr) / (replicas - 1)

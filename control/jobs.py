@@ -259,7 +259,7 @@ class LocalRun:
 class Job:
     """A training job.
 
-    name: its name; a path such as `sort/spark/large` tells which past jobs it resembles.
+    name: its name; parts of a path such as `sort/spark/large` show which past jobs it resembles.
     features: numbers that describe the job (learning rate, epochs, one-hots …).
     local_run: its local run, None if there is none.
     batch: samples per worker and step.

@@ -83,9 +83,10 @@ class Reading:
     """Measurements on a cluster.
 
     step_s: duration of each measured step on the ordered type, s, float64[k]. held_s: time that the instances
-    were held for it without the provider's start-up, s as billed. use_bps: bandwidth of its server's port
+    were held for it without the provider's start-up, s as billed. use_bps: bandwidth of the server's port
     that one worker used, bit/s; NaN if not measured. noise: noise scale of the gradients, samples; NaN if not
-    measured or not known. problem: reason why the job cannot run there, "" if it can; then there is no step.
+    measured or not known. problem: reason why the job cannot run there, "" if it can. With a problem there is
+    no step.
     """
 
     step_s: Real

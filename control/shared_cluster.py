@@ -134,7 +134,8 @@ def fifo_waits(submit_s: Real, run_s: Real, units: Whole, room: int) -> Real:
 
 
 def play(use: Use, terms: Terms) -> Sequence[Round]:
-    """Return the rounds until no user leaves, or none is left. There are at most as many rounds as users."""
+    """Return the rounds until no user leaves, or no user is left. There are at most as many rounds as
+    users."""
     members = np.ones(use.users, np.bool_)
     rounds: list[Round] = []
     while members.any():

@@ -1,1 +1,2 @@
-"""The BPF programs that watch containers and send tunnelled frames, and what compiles and loads them."""
+"""The BPF programs that watch containers and send tunnelled frames, and the modules that compile and load
+these programs."""

@@ -24,7 +24,7 @@ from functools import cache
 from twinbed import BackendError
 
 ON_RECORD = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
-"""ring_buffer_sample_fn: takes context, record and size, and returns 0 to go on."""
+"""ring_buffer_sample_fn: takes context, record and size, and returns 0 to continue."""
 
 STATS_RUN_TIME = 0
 ANY = 0

@@ -1,8 +1,8 @@
 """The records of the BPF programs as NumPy types.
 
 For: the layouts of `struct period` and `struct pressure` in containers.bpf.c. Not for: reading them
-(loader.py). Times are in nanoseconds, and points in time are those of CLOCK_MONOTONIC. `id` is the inode
-number of the cgroup's directory.
+(loader.py). Times are in nanoseconds; points in time are read from CLOCK_MONOTONIC. `id` is the inode number
+of the cgroup's directory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Load the tunnel program with its maps, or take them over from the process that loaded them.
 
-For: testbed.fabric.rules.bpf, which attaches the program and decides what is in the maps. Not for: deciding
-the rules. Nothing is pinned. A tc filter holds the program, and the program's id leads to the maps. Both
-disappear when no filter and no process holds the program any more.
+For: testbed.fabric.rules.bpf, which attaches the program and decides the content of the maps. Not for:
+deciding the rules. Nothing is pinned. A tc filter holds the program, and the program's id leads to the maps.
+Both disappear when no filter and no process holds the program any more.
 """
 
 from __future__ import annotations

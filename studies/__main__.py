@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"studies: {error}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("studies: stopped; the same command goes on\n")
+        sys.stderr.write("studies: stopped; the same command continues\n")
         return 130
 
 

@@ -83,7 +83,7 @@ def clock(minutes: float) -> Callable[..., None]:
 
     def check(*_: object) -> None:
         if time.monotonic() > end_s:
-            raise TimeIsUpError(f"{minutes:g} minutes are over; the same command goes on where it stopped")
+            raise TimeIsUpError(f"{minutes:g} minutes are over; the same command continues where it stopped")
 
     return check
 

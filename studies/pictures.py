@@ -222,7 +222,7 @@ def leavers(text: str) -> alt.Chart:
     frame["value"], frame["load"] = 100 * left[0] / left[1], "load " + frame["load"]
     x = alt.X("value:Q", title="Users who leave, %")
     chart = _marks(frame[["row", "load", "value"]], x, "row", "load", list(dict.fromkeys(frame["load"])))
-    # Most are all or none: marks beside each other hide none.
+    # Most values are all or none, so marks are drawn beside each other and hide none.
     beside = chart.encode(yOffset="load:N").properties(height=alt.Step(_ROW, **{"for": "position"}))
     return beside.properties(padding=_PADDING)
 
@@ -239,7 +239,7 @@ def duel(text: str) -> alt.Chart:
 
 
 def rules(text: str) -> alt.Chart:
-    """Draw what each rule reached, from the page of Firm's training."""
+    """Draw the result of each rule, from the page of Firm's training."""
     frame = rows_below(text, "# Firm: what its training is worth").rename(columns={"rule": "row"})
     names = ["SLO kept", "use/limit"]
     rows = frame.melt("row", names, "what", "value")

@@ -86,7 +86,7 @@ def _figure(entry: dict[str, Any], where: str) -> ReferenceFigure:
     if wrong or ("also" in entry) != ("also_where" in entry):
         raise InvariantError(f"{where}: keys {sorted(wrong or _MORE)} are missing or unknown")
     if entry["kind"] not in get_args(Kind):
-        raise InvariantError(f"{where}: kind {entry['kind']!r} is none of {', '.join(get_args(Kind))}")
+        raise InvariantError(f"{where}: kind {entry['kind']!r} is not one of {', '.join(get_args(Kind))}")
     value = entry["value"]
     ends = [float(end) for end in (value if isinstance(value, list) else [value, value])]
     if len(ends) != 2 or not all(map(math.isfinite, ends)) or ends[0] > ends[1]:

@@ -1,4 +1,4 @@
-"""What CI (environment variable `CI`) asks of a test run besides passing: no unexpected skip, few reruns.
+"""What CI (environment variable `CI`) demands of a test run besides passing: no unexpected skip, few reruns.
 
 For: a pytest plugin. A skip that `allowed_skips.toml` does not list for this machine fails the run, because a
 test that silently stops running protects nothing. More than MOST_RERUNS reruns fail it, too: one is chance,

@@ -46,7 +46,7 @@ stops: list[tuple[str, str]] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let CI ask more than that tests pass, and let no example fail because it took long."""
+    """Register CI's further demands on a run, and keep Hypothesis from failing slow examples."""
     config.pluginmanager.register(ci)
     # Hypothesis is not loaded in the VM, whose CPU lacks instructions that it needs.
     if config.pluginmanager.hasplugin("hypothesispytest"):
@@ -59,7 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave unread what has no test of a part of `tools/test`: every part would import all files."""
+    """Ignore files without tests of the chosen part of `tools/test`. Otherwise every part would import all
+    files."""
     asked = config.option.markexpr
     if asked not in PARTS or _has_tests_of(asked, collection_path):
         return None
@@ -111,7 +112,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Repeats a test whose guest stopped, in a guest that is booted anew."""
+    """Run a test. If the test's guest stopped, boot the guest again and repeat the test."""
     vm = pyfuncitem.funcargs.get("vm")
     if not isinstance(vm, Vm):
         return None
@@ -129,7 +130,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Shows why a test was repeated: nobody reads the output of a test that passed in the end."""
+    """Show why a test was repeated, because nobody reads the output of a test that passed in the end."""
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"RERUN {report.nodeid}")
         terminalreporter.line(report.longreprtext)
@@ -154,7 +155,7 @@ def public_data() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def cgroups() -> None:
-    """Skips the test if no cgroup can be made. Does not ask the code that is under test."""
+    """Skip the test if no cgroup can be made. This check does not use the code under test."""
     mount = Path("/sys/fs/cgroup")
     mounted = (mount / "memory").is_dir() or (mount / "cgroup.controllers").exists()
     if os.geteuid() != 0 or not mounted or not os.access(mount, os.W_OK):
@@ -163,7 +164,7 @@ def cgroups() -> None:
 
 @pytest.fixture(scope="session")
 def tracing(cgroups: None) -> None:
-    """Skips the test if the kernel lets no BPF programs be attached; they are tested in the VM."""
+    """Skip the test if the kernel does not let BPF programs be attached. Such tests run in the VM."""
     allowed, reason = hooks.available()
     if not allowed:
         pytest.skip(reason)
@@ -171,7 +172,7 @@ def tracing(cgroups: None) -> None:
 
 @pytest.fixture(scope="session")
 def kept_vm() -> Iterator[Vm]:
-    """A VM with Debian's stock kernel, not started yet. Skips the test if none can be booted here."""
+    """Return a VM with Debian's stock kernel, not started yet. Skips the test if none can be booted here."""
     bootable, reason = available()
     if not bootable:
         pytest.skip(f"no VM here: {reason}")
@@ -184,7 +185,7 @@ def kept_vm() -> Iterator[Vm]:
 
 @pytest.fixture
 def vm(kept_vm: Vm) -> Vm:
-    """The session's VM, up. It is booted again if the test before lost it."""
+    """Return the session's VM, running. The VM is booted again if the test before stopped it."""
     if kept_vm.pid is None:
         kept_vm.stop()
         kept_vm.start()

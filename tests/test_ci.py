@@ -1,4 +1,4 @@
-"""What CI asks of a test run besides passing."""
+"""The demands of CI on a test run besides passing."""
 
 import os
 import subprocess

@@ -1,6 +1,7 @@
 """Compiles the twin's kernels by asking a small question of each engine: python tools/kernels.py.
 
-Numba keeps them beside the code. Processes that run tests side by side would otherwise compile the same.
+Numba caches the compiled kernels beside the code. Otherwise each of the processes that run tests side by side
+would compile the same kernels.
 """
 
 import os

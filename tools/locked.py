@@ -52,13 +52,14 @@ def written(folder: Path) -> str:
     for entry in entries((folder / "all").read_text()):
         name = re.split("[=; ]", entry)[0]
         extras = ["gpu"] if name in gpu else ["torch"] if name == "torch" else needed[name]
-        # A package that everything needs is installed with every extra.
+        # A package that everyone needs is installed with every extra.
         lines.append(f"{entry}  # {' '.join(['base'] if 'base' in extras else extras)}")
     return "\n".join([*lines, CPU_TORCH]) + "\n"
 
 
 def chosen(extras: list[str]) -> str:
-    """Return the requirements of `extras` and what every extra needs. Exits when an extra is unknown."""
+    """Return the requirements of `extras`, and those that every extra needs. Exits when an extra is
+    unknown."""
     unknown = set(extras) - set(EXTRAS)
     if unknown:
         sys.exit(f"setup: unknown extras: {', '.join(sorted(unknown))}; known are {', '.join(EXTRAS)}")

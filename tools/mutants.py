@@ -8,10 +8,10 @@ first change every module and run all tests, and would then fork a process in wh
 
 The last commit is tried, in the copy build/mutants. The tests of a module are those in the folder of its
 name and, if none of them imports it, those of the selected folders that do, or that import what imports it.
-They run once with coverage. After each change, those run that ran its line, then the others of their files.
-What was noticed is not tried again; what survived is tried again at the next commit. So a run that was ended
-goes on. Prints a line per module and writes the survivors to build/mutants.txt. The exit code is 1 if less
-than 90 % were noticed.
+All these tests run once with coverage. After a change, the tests that ran the changed line run first, then
+the other tests of their files. A change that a test noticed is not tried again. A change that survived is
+tried again at the next commit. A new run continues one that was stopped. Prints a line per module and writes
+the survivors to build/mutants.txt. The exit code is 1 if less than 90 % were noticed.
 """
 
 import argparse
@@ -46,7 +46,7 @@ DTYPE = re.compile(r"(dtype=)?(dtype|np\.(bool_|u?int\d+|float\d+))|dtype=\w+")
 QUICK_S = 0.5
 """Longer tests run after all others."""
 SLOWER, SLACK_S = 5, 20.0
-"""A test that lasts so many times as long as the longest without the change, and so much more, fails."""
+"""A test fails after SLOWER times the longest time of the tests without the change, plus SLACK_S, s."""
 
 lengths: dict[str, float] = {}
 """In a run of tests, which has this file as a plugin: test that passed → its length in s."""
@@ -54,7 +54,7 @@ lengths: dict[str, float] = {}
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure() -> None:
-    """Hypothesis looks for the same examples each time, and for no smaller one."""
+    """Make Hypothesis look for the same examples each time, and not shrink them."""
     with suppress(ImportError):
         from hypothesis import Phase, settings
 
@@ -77,7 +77,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Write them down."""
+    """Write down the tests that passed, with their lengths."""
     (BUILD / "mutants.lengths").write_text(json.dumps(lengths))
 
 
@@ -121,10 +121,12 @@ def main() -> int:
 
 
 def changed(path: Path, seed: int) -> Iterator[str]:
-    """Yield the module's texts with one change each, in a function, in an order that the seed decides.
+    """Yield versions of the module's text, each with one change in a function, in an order that the seed
+    decides.
 
-    What no test should hold stays: texts for people, which are strings with a space and what an error says
-    when it is raised, and the dtype given to NumPy, without which an array has that of its values.
+    Some text stays unchanged, because no test should check it. This is text for people (strings with a space,
+    and the message of a raised error), and the dtype given to NumPy, because NumPy otherwise takes the dtype
+    from the values.
     """
     code = path.read_text()
     module, mutations, _, _ = create_mutations(str(path), code)
@@ -151,19 +153,19 @@ def changed(path: Path, seed: int) -> Iterator[str]:
 
 
 def noticed(path: Path, text: str) -> bool:
-    """Return whether a test of the module fails with this text of it."""
+    """Return whether a test fails if the module has this text."""
     before = path.read_text()
     line = int(re.findall(r"^@@ -(\d+)", _change(path, text), re.M)[0])
     lines, all_lengths = measured(path.parent)
     by_line = lines.contexts_by_lineno(str(path.absolute()))
     # A line inside a long expression has no event of its own.
     during = by_line.get(max((number for number in by_line if number <= line), default=line), [])
-    # What ran at an import alone has no test of its own.
+    # A line that ran only during an import has no test of its own, so all tests count.
     ran = {test for test in during if test in all_lengths} or {*(all_lengths if "" in during else ())}
     by_file: dict[str, float] = defaultdict(float)
     for test in ran:
         by_file[_file(test)] += all_lengths[test]
-    # A fixture that several tests share ran in the first of them alone.
+    # A fixture that several tests share ran only in the first of these tests.
     tests = sorted(
         (test for test in all_lengths if _file(test) in by_file),
         key=lambda test: (test not in ran, all_lengths[test] > QUICK_S, by_file[_file(test)], test),
@@ -195,7 +197,7 @@ def measured(package: Path) -> tuple[coverage.CoverageData, dict[str, float]]:
         if not any(_imports(texts[file], module) for file in files):
             users = [file for file in texts if _imports(texts[file], module)]
             if not users:
-                # Those of another package's modules that import it.
+                # Tests of another package's modules that import this one.
                 others = [path for path in Path().glob("*/*/**/*.py") if path.parts[:-1] != package.parts]
                 others = [path for path in others if _imports(path.read_text(), module)]
                 users = [file for file in texts if any(_imports(texts[file], other) for other in others)]

@@ -1,1 +1,2 @@
-"""Trace schemas, readers of public formats, and recordings. Of our packages it imports twinbed only."""
+"""Trace schemas, readers of public formats, and recordings. This package imports no other package of ours but
+twinbed."""

@@ -163,7 +163,7 @@ def load(
     containers, start_s, end_s: as in `select`; text has commas between names
     max_containers: largest number of containers; the first ones are kept
 
-    Raises TraceError, in one line, for whatever is wrong.
+    Every failure is a TraceError of one line.
     """
     path, reader = _chosen(source, format)
     return _loaded(path, reader, options).trace
@@ -175,7 +175,7 @@ def load_history(
     format: str | None = None,  # noqa: A002 - the user's word for it
     **options: object,
 ) -> ClusterHistory:
-    """Return the trace at `source` with further facts that it has. Arguments are as for `load`.
+    """Return the trace at `source` and the further facts that the source has. Arguments are as for `load`.
 
     If the format has usage only, each container counts as a workload of its own. Files beside an imported
     history are read, too. Raises TraceError.
@@ -187,7 +187,7 @@ def load_history(
 
 
 def _loaded(path: Path, reader: Reader, options: dict[str, object]) -> ClusterHistory:
-    """Return the checked and selected history that the reader makes of a file."""
+    """Return the history that the reader makes of a file, checked, and reduced to the selection."""
     selection = {key: options.pop(key) for key in SELECTION if key in options}
     made: UsageTrace | ClusterHistory = _called(
         reader.read, f"{path}", f" of format {reader.name}", path, options
@@ -263,7 +263,7 @@ def _recognise(path: Path) -> tuple[Path, Reader]:
     for reader in _READERS:
         if reader.is_parquet == is_parquet and reader.recognises(columns):
             return path, reader
-    # The error of this reader says best what is missing.
+    # This reader's error says best what is missing.
     return path, FORMATS["recording" if is_parquet else "csv"]
 
 

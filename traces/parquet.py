@@ -102,7 +102,7 @@ def write_table(table: pa.Table, path: Path) -> None:
 
 
 def read(path: str | Path, *, max_cells: int = MOST_READ_CELLS) -> UsageTrace:
-    """Return the trace in a file written by `write`, equal to what was written, bit for bit.
+    """Return the trace in a file written by `write`, bit for bit as it was written.
 
     max_cells: largest number of intervals × containers that is accepted
 
@@ -245,7 +245,7 @@ def _cells(path: Path, table: pa.Table, head: _Head) -> tuple[NDArray[np.int64],
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name durable, so that a crash after this cannot bring the old file back."""
+    """Make the new name durable, so that the old file does not come back after a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

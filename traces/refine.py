@@ -264,7 +264,7 @@ class Bursts:
         return self._random.bit_generator.state, self._state.copy()
 
     def go_to(self, mark: Mark) -> None:
-        """Go to a mark, so that the next draw is the one that followed it."""
+        """Go to a mark, so that the next draw repeats the draw that followed the mark."""
         self._random.bit_generator.state, self._state = mark[0], mark[1].copy()
 
     def draw(self, mean: Floats) -> Floats:
@@ -300,7 +300,8 @@ def _cut(block: Floats, level: Floats, cap: float) -> None:
 
 
 def interpolated(memory: Floats, present: NDArray[np.bool_], parts: int) -> Floats:
-    """Return memory at the ends of the fine intervals, on the line from the sample before to this one.
+    """Return memory at the ends of the fine intervals, on the straight line from the sample before to this
+    interval's sample.
 
     Where a container is not present it is 0.
     """

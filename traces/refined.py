@@ -83,7 +83,7 @@ class Refined:
         reader.close()
 
     def cpu_blocks(self) -> Iterator[Floats]:
-        """Yield the CPU use of all blocks in order, without the rest."""
+        """Yield the CPU use of all blocks in order, without memory and network."""
         for number in range(-(-self.rows // self.block_rows)):
             with self._changed:
                 cpu = self._draw_cpu(number)
@@ -126,7 +126,7 @@ class Refined:
         return min(reader.at for reader in self._readers)
 
     def _draw(self, number: int) -> Block:
-        """Return a block."""
+        """Return block `number`, drawn."""
         trace, parts, cpu = self.trace, self._parts, self._draw_cpu(number)
         first = number * self._step
         last, before = first + self._step, max(first - 1, 0)

@@ -59,13 +59,13 @@ def read_rates(path: str | Path) -> RequestRates:
     rates = table.numbers(path, cells)
     table.refuse(path, cells, rates < 0, "a rate, zero or above")
     if len(times) < 2:
-        raise TraceError(f"{path}: a single row, so how long its rate holds cannot be told")
+        raise TraceError(f"{path}: a single row, so how long its rate holds is unknown")
     steps = np.diff(times)
     step_s = float(times[-1] - times[0]) / len(steps)
     bad = ~(steps > 0) | (np.abs(steps - step_s) > _TOLERANCE * step_s)
     if bad.any():
-        # A lost row makes the mean step too long for every row, so the error names the first row that differs
-        # from most.
+        # A lost row makes the mean step too long for every row. The error therefore names the first row that
+        # differs from most.
         step_s = float(np.median(steps))
         at = int(np.argmax(np.where(bad, np.abs(steps - step_s), -1.0))) + 1
         raise TraceError(

@@ -1,11 +1,12 @@
-"""Code of a user's own: finds the class that a text names, and makes objects of it.
+"""Users' code: finds the class that a text names, and makes objects of that class.
 
 For: policies, recommenders, schedulers, spot policies and trace readers that do not ship with twinbed. A text
 is `FILE.py:CLASS[(KEY=VALUE, …)]`, or `NAME[(KEY=VALUE, …)]` for an entry point that an installed package
 declares. Values are literals and are never evaluated. Not for: what such an object has to do, which the ports
 in `control/` and docs/how-to/write-your-own-policy.md say.
 
-Naming a file runs it, so whoever reads text from strangers does so under `forbidden`, as the explorer does.
+`find` runs a file that is named. Programs that read text from strangers must therefore call it inside
+`forbidden`, as the explorer does.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from twinbed.files import MIB, read_user_bytes
 
 
 class OwnCodeError(ScenarioError):
-    """Code of a user's own failed; the message names the file, the class, the method and the line."""
+    """A user's code failed; the message names the file, the class, the method and the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Port:
     title: name of the sort in messages.
     methods: methods that are called and return something.
     values: attributes that are read.
-    given: arguments that the constructor gets first, by name.
+    given: names of the arguments that the constructor gets first.
     optional: further methods that are called if there are any.
     base: the class in twinbed from which users derive theirs.
     """
@@ -101,7 +102,7 @@ def forbidden(why: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A class of a user's own, with arguments. It is plain data, so that workers can be sent it.
+    """A user's class with arguments, as plain data that can be sent to workers.
 
     group: key of PORTS. place: path of the file, "" for an entry point. name: name of the class or entry
     point.
@@ -141,7 +142,8 @@ class Own:
         return known | dict(self.arguments)
 
     def with_argument(self, key: str, value: object) -> Own:
-        """Return it with one argument set; text is read as a literal if it is one. Raises ScenarioError."""
+        """Return the class with one more argument. A text that is a literal becomes its value. Raises
+        ScenarioError."""
         if isinstance(value, str):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 value = ast.literal_eval(value)
@@ -282,7 +284,7 @@ def _group_of_file(place: str, name: str, groups: tuple[str, ...]) -> str:
 
 
 def _tells(group: str, kind: type[Any]) -> bool:
-    """Return whether a class has any method that is peculiar to this sort."""
+    """Return whether a class has a method that only this sort has."""
     others = {name for key, port in PORTS.items() if key != group for name in port.methods}
     return any(hasattr(kind, name) for name in set(PORTS[group].methods) - others)
 
@@ -310,7 +312,8 @@ def _arguments(call: str, label: str) -> dict[str, object]:
 
 
 def _checked(own: Own, arguments: Mapping[str, object]) -> Own:
-    """Return it with these arguments. Raises ScenarioError for one that the class does not take."""
+    """Return `own` with these arguments. Raises ScenarioError for an argument that the class does not
+    take."""
     known = _source(own).parameters
     for key in arguments:
         if key not in known:
@@ -335,7 +338,10 @@ def _plain(value: object, label: str) -> Value:
 
 
 def _guarded(label: str, call: Callable[..., Any], *, returns: bool = False) -> Callable[..., Any]:
-    """Return the call, whose errors are ScenarioErrors of one line. returns: None is an error, too."""
+    """Return a function that calls `call` and turns its errors into ScenarioErrors of one line.
+
+    returns: whether a result of None is an error, too.
+    """
 
     @wraps(call, updated=())
     def guarded(*given: Any, **named: Any) -> Any:
@@ -372,7 +378,7 @@ def _module(place: str) -> tuple[ModuleType, str]:
 
 @cache
 def _executed(place: str, content: bytes) -> ModuleType:
-    """Return the module that a file's content makes, registered by its content for pickles of its classes."""
+    """Return the module made from a file's content, registered so that pickles find its classes."""
     module = ModuleType(f"twinbed_own_{hashlib.sha256(place.encode() + content).hexdigest()[:16]}")
     module.__file__ = place
     sys.modules[module.__name__] = module

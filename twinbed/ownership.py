@@ -1,17 +1,16 @@
-"""Ownership by a lock: an exclusive lock on a file, which ends with the process that holds it.
+"""Ownership by an exclusive lock on a file. The lock ends with the process that holds it.
 
-For: telling what a living process uses from what a dead one left, in the run store, for runs of containers,
-temporary directories, fabrics and agents. Not for: what is owned. A lock works across PID namespaces, where
-process ids mean nothing, and a zombie holds none, because the kernel has closed its files. Source: flock(2);
-docs/decisions/0031-ownership-by-locks.md.
+For: telling what a living process uses from what a dead process left behind, in the run store, for runs of
+containers, temporary directories, fabrics and agents. Not for: what is owned. A lock works across PID
+namespaces, where process ids mean nothing, and a zombie holds none, because the kernel has closed its files.
+Source: flock(2); docs/decisions/0031-ownership-by-locks.md.
 
-A process holds the lock, and not what it starts: the file is closed at exec, and in a child right after
-fork.
+A process's children do not hold its lock: the file is closed at exec, and in a child right after fork.
 
 On NFS the server keeps the lock: Linux passes flock on as a lock of the whole file (NFSv4, or NFSv3 with
-lockd). What is promised here then holds among all machines that mount the share with locks. With the mount
-options `nolock` or `local_lock`, it holds among the processes of one machine only. A client that loses its
-server for longer than the lease loses its locks, and then counts as dead.
+lockd). Locks then work among all machines that mount the share with locks. With the mount options `nolock` or
+`local_lock` they work among the processes of one machine only. A client that loses its server for longer than
+the lease loses its locks, and then counts as dead.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _disown() -> None:
-    """Close a forked child's copies: its parent's locks are to end with the parent."""
+    """Close a forked child's copies of lock files. The parent's locks must end with the parent."""
     while _held:
         os.close(_held.pop())
 

@@ -1,7 +1,8 @@
-"""Makes text of others fit for a terminal.
+"""Makes foreign text safe to print on a terminal.
 
-For: every place that prints names, paths or messages. They come from files and from machines of others, and
-must not steer the terminal. Not for: what is stored or handed to a program, which stays as it is.
+For: every place that prints names, paths or messages. These texts come from users' files and from other
+machines, and must not contain control sequences. Not for: text that is stored or handed to a program, which
+stays as it is.
 """
 
 from __future__ import annotations

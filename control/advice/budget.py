@@ -22,7 +22,7 @@ _BELOW = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """What another recommender would reserve: cores and bytes, float64[R] each, without NaN."""
+    """The reservation of another recommender: CPU, cores, and memory, bytes, float64[R] each, without NaN."""
 
     cores: Floats
     bytes: Floats

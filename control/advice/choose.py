@@ -3,7 +3,8 @@
 For: `ranked`, `chosen` and `verdict`. Not for: computing candidates (candidates.py) nor rehearsing them. Each
 candidate is computed from the first half of the history and replayed on the second half. The candidates that
 break the risk in the fewest rows remain; the cheapest of them is advised. One candidate serves the whole
-fleet, because choosing a policy per row would select each policy's luck. Only rows that it fails get another.
+fleet, because a choice per row would favour the policy that was lucky on that row. Only a row that this
+candidate fails gets another one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SAME = 0.1
 """Relative change of a setting that is not worth a restart: the VPA's pod-update-threshold."""
 
 MOST_LATE = 0.5
-"""Share of work that waits on a full host, above which a container or a fleet cannot keep up."""
+"""Share of work that waits on a full host. Above it, a container or a fleet cannot keep up."""
 
 _NOTHING = (
     "It requests nothing now, so a host that is full leaves it nothing; Kubernetes needs new pods for it."
@@ -46,7 +47,7 @@ _CHEAPER = 0.98
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a candidate did in a replay, float64[R]; NaN: undefined.
+    """Figures of a candidate in a replay, float64[R]; NaN: undefined.
 
     throttled: share of periods, worst seed. oom: events, worst seed. late: mean share of work that waits on a
     full host. money: price per day. held: bool[R], the candidate sets every request and no memory limit below
@@ -90,9 +91,9 @@ def ranked(figures: Mapping[str, Figures], risk: float) -> list[str]:
 def chosen(order: list[str], figures: Mapping[str, Figures], risk: float) -> tuple[list[str], Flags]:
     """Return each row's candidate, and whether it stays within the risk on the whole history.
 
-    It is the first candidate of `order` that stays within the risk, or else the first of `order`. The fleet's
-    money may not serve all rows. A row whose work would mostly wait takes the first candidate that keeps up
-    and costs less than what is set now, if there is one; any other would cost what the fleet's saves.
+    A row gets the first candidate of `order` that stays within the risk, or else the first of `order`. If
+    most of the row's work would still wait, the row gets the first candidate that keeps up and costs less
+    than the present settings, if there is one. A dearer candidate would use up what the fleet saves.
     """
     inside = np.stack([figures[name].inside(risk) for name in order])
     first = np.argmax(inside, axis=0)

@@ -6,10 +6,10 @@ is to share (budget.py), nor the rehearsal, which the caller passes as a functio
 Requests: the CPU is shared out so that the least work is late. A rehearsal returns how much of a row's work
 is late under a quota. Late work delays the work after it. The curve is therefore flat where a container never
 catches up, steep where it begins to catch up, and flat again. CPU goes where the next core saves most work,
-on the curves' convex hulls. What is left at the end is worth little in part, because half of a steep step
-saves nothing. So the rows near the end are shared out anew, by trying their combinations. What ran lately
-tells most of what comes, and the whole history tells what is rare. So a curve is the mean of the curves of
-windows that end with the history.
+on the curves' convex hulls. A remainder at the end may be too small for the next steep step, and half of a
+step saves nothing. So the rows near the end are shared out again, by trying the combinations of their levels.
+Recent use predicts best what comes next, and the whole history shows what is rare. So a curve is the mean
+over several windows that end with the history.
 
 Limits: the least quota that throttles within the risk on the first part of the history, times a margin. The
 margin is the factor by which the next part needs more.
@@ -34,13 +34,13 @@ LEVELS = 24
 """Number of quotas per row that are rehearsed."""
 
 WINDOWS = (0.0, 0.5, 0.75)
-"""Begins of the windows that count alike, as shares of the history's length."""
+"""Where the windows begin, as shares of the history's length. All windows have the same weight."""
 
 CORE = 100
-"""Most rows that are shared out by trying combinations: those whose steps decide last."""
+"""Most rows that are shared out by trying combinations: the rows whose steps were decided last."""
 
 GRID = 20_000
-"""Parts into which the CPU of these rows is divided for that."""
+"""Number of parts into which the CPU of these rows is divided for the combinations."""
 
 _LOWEST = 0.5
 """Share of the mean use at which the levels begin, above the first one: below it, nearly all work is late."""
@@ -70,8 +70,8 @@ def percentile(usage: Usage, share: float) -> Floats:
 def late_work(usage: Usage, highest: Floats, windows: Sequence[Rehearse]) -> tuple[Floats, Floats]:
     """Return (quotas in ascending order, whole millicores, and late work), float64[LEVELS, R] each.
 
-    highest: float64[R], quotas that always suffice, which are the last ones. windows: rehearsals, whose mean
-    counts. The first quotas are LEAST_CORES.
+    highest: float64[R], quotas that always suffice; they are the last row of the result. The first row is
+    LEAST_CORES. windows: rehearsals; late work is their mean.
     """
     mean = usage.by_row(usage.cores.sum(axis=1)) / np.maximum(usage.samples(), 1)
     low = np.maximum(_LOWEST * mean, LEAST_CORES * 1.01)
@@ -89,8 +89,8 @@ def least_late(levels: Floats, late: Floats, replicas: Floats, total: float) -> 
     levels: float64[L, R], ascending. late: float64[L, R] ≥ 0, descending. replicas: float64[R]. total:
     cores; the lowest level is given even if it costs more. The choice of levels is optimal for at most CORE
     rows, to a part of the GRID for each row, and nearly optimal for more (multiple-choice knapsack: Kellerer,
-    Pferschy, Pisinger 2004, chapter 11). CPU that is left goes, in whole
-    millicores, to the rows whose work is late at their lowest level, if there are any, and else to all.
+    Pferschy, Pisinger 2004, chapter 11). Remaining CPU goes, in whole millicores, to the rows whose work is
+    late at their lowest level, or to all rows if there are none.
     """
     cost = levels * replicas
     at, near = _by_hulls(cost, late, total)
@@ -110,7 +110,7 @@ def least_late(levels: Floats, late: Floats, replicas: Floats, total: float) -> 
 
 
 def _by_hulls(cost: Floats, late: Floats, total: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return each row's level, int64[R], and the rows whose steps lie nearest to the end of the money.
+    """Return each row's level, int64[R], and the rows whose steps were decided last.
 
     Each row climbs the corners of its curve's convex hull. The steps of all rows are taken in the order of
     the late work saved per core, until one costs too much (Dantzig 1957).
@@ -147,7 +147,7 @@ def _by_combinations(cost: Floats, late: Floats, room: float) -> NDArray[np.int6
     spare = room - float(cost[0].sum())
     if not spare > 0:
         return np.zeros(cost.shape[1], np.int64)
-    # Parts of a hair of money may be more than an integer holds.
+    # The quotient may exceed the largest integer if the unit is tiny.
     parts = np.minimum(np.ceil((cost - cost[0]) * (GRID / spare) - 1e-6), GRID + 1).astype(np.int64)
     least = np.zeros(GRID + 1)
     picked = np.zeros((cost.shape[1], GRID + 1), np.int64)
@@ -174,7 +174,7 @@ def limits(highest: Floats, risk: float, first: Rehearse, following: Rehearse, w
     highest: float64[R], a quota that always suffices. first, following, whole: rehearsals of the first part
     of the history, of the part after it, and of the whole history. The margin is the factor by which the
     following part needs more than the first: the row's own factor, and at least the factor that covers most
-    rows. A limit reserves nothing.
+    rows. A limit reserves no CPU, so a generous margin is free.
     """
     before, after, all_of_it = (_least(highest, risk, part) for part in (first, following, whole))
     needed = after / before

@@ -51,8 +51,8 @@ class Sizes:
 class Kills:
     """OOM events of a history, [K] arrays.
 
-    row: int64, the row of the member that was killed. interval: int64, in which it was. count: float64, how
-    often. limit_bytes: float64, the memory limit then, 0 if there was none or it is unknown.
+    row: int64, row of the killed member. interval: int64, interval of the kill. count: float64, number of
+    kills. limit_bytes: float64, memory limit at the kill; 0: none or unknown.
     """
 
     row: NDArray[np.int64]
@@ -109,7 +109,8 @@ class Usage:
         return np.asarray(np.bincount(self.kills.row, self.kills.count, self.rows), np.float64)
 
     def oom_limit_bytes(self) -> Floats:
-        """Return the largest memory limit under which a member of each row was killed, float64[R]; else 0."""
+        """Return the largest memory limit under which a member of each row was killed, bytes, float64[R]; 0:
+        none was."""
         limits = np.zeros(self.rows)
         np.maximum.at(limits, self.kills.row, self.kills.limit_bytes)
         return limits

@@ -75,7 +75,7 @@ def settings(name: str, parameters: Mapping[str, object]) -> Any:
 
 
 def _choices(wrong: str, known: list[str]) -> str:
-    close = get_close_matches(wrong, known, n=3)
+    close = get_close_matches(wrong, known)
     return f"close: {', '.join(close)}" if close else f"known: {', '.join(known)}"
 
 

@@ -143,7 +143,8 @@ class WindowRecommender:
         self._statistic.observe(slots, values, at_s)
 
     def observe_all(self, slots: Slots, values: Floats, at_s: Floats) -> None:
-        """Take samples one after the other: float64[samples, n], and when each ended."""
+        """Take samples one after the other: float64[samples, n], cores or bytes. at_s: end of each sample,
+        float64[samples], s."""
         for row, end_s in enumerate(at_s.tolist()):
             self.observe(slots, values[row], end_s)
 

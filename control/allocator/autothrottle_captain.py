@@ -17,15 +17,17 @@ It rolls back in the N periods after a lowering from q_0 to q. At the first peri
 periods since then exceed α·g·N, the quota becomes 2·q_0 − q and m ← m + r − g, once. A window that ends with
 a roll-back is decided after it, from the raised quota and with r = 0. The first margin of 3, and a usage
 history that begins with M zeros, are those of the code. The zeros widen the deviation of a container that has
-just started. As there, nothing bounds the margin from above: under a lasting overload it grows, and the quota
-comes down late.
+just started. As in the code, the margin has no upper bound. Under a lasting overload the margin grows, and
+the quota falls late.
 
 The rule gives the code's limits, tick by tick (tests/oracles/test_captain.py). Our readings concern what
 surrounds it:
 
 - N periods are N *reports* of that container. Late or lost telemetry makes a decision late, not wrong.
-- q in 2·q_0 − q is the quota in force. A lowering that a minimum cut short is undone as far as it went.
-- The source's Captain runs on the container's own node. Ours sees what every allocator sees, as late.
+- q in 2·q_0 − q is the quota in force. If a minimum cut a lowering short, the roll-back undoes only the part
+  that was carried out.
+- The source's Captain runs on the container's own node. Ours gets the same telemetry as every allocator, with
+  the same delay.
 
 Memory per container: 4·M + 28 bytes (228 at M = 50).
 """
@@ -128,8 +130,8 @@ class Captain:
     def _end_window(
         self, slots: Slots, quota: Floats, ratio: Floats, target: Floats
     ) -> tuple[Floats, Reasons]:
-        """Return the quotas at a window's end, float64[n], and the reasons: `Reason.NONE` where the quota
-        stays.
+        """Return the quotas at a window's end, float64[n], and the reasons, which are `Reason.NONE` where the
+        quota stays.
         """
         rule = self._rule
         margin = np.maximum(self.margin.values[slots] + (ratio - target), 0.0)

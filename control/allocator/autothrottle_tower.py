@@ -23,11 +23,11 @@ twelve hours of exploring before the measurement:
   2^−(|ln(ρ/ρ_i)| / ln 1.25); together they weigh n. A quarter of a sample is added for what the other pairs
   suggest: their mean, by the same nearness times 4^−(steps on the ladder from a). Among the best pair tried
   and its neighbours we play the pair with the lowest optimistic cost, estimate − e/√(n + ¼) (a lower
-  confidence bound). So little-known pairs are tried first, and this urge fades.
+  confidence bound). So pairs with few samples are tried first, and this preference fades.
 - The first pair is the one nearest to the configured targets. Ties go to the best pair, then to the lower sum
   of targets, then to the lower target of the busy containers: the more cautious choice.
-- A minute in which requests came and none was answered costs 3, the most. One without requests teaches
-  nothing.
+- A minute in which requests came and none was answered costs 3, the most. A minute without requests gives no
+  sample.
 - Samples older than the last 1440 (a day) are forgotten. The source keeps all and takes medians of them.
 - Classes follow the usage so far. The source fixes them before the measurement.
 """
@@ -158,7 +158,7 @@ def boundary(usage_cores: Floats) -> float:
     count = np.arange(1, len(values))
     below = np.cumsum(values)[:-1]
     above = values.sum() - below
-    # The squares around the means are least where the weighted squares of the means are greatest.
+    # The squared distance from the means is least where the weighted squares of the means sum to most.
     between = below**2 / count + above**2 / (len(values) - count)
     apart = np.flatnonzero(values[1:] - values[:-1] > _SAME * values[1:])
     if apart.size == 0:

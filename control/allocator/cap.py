@@ -86,13 +86,13 @@ class CappedLimits:
         return np.asarray(self._total[app] / self._roster.members[app], np.float64)
 
     def admit(self, new: Slots, wanted: Floats, keep: Floats) -> Slots:
-        """Give newcomers (slots, already members) what they want, or what is left if the application is
+        """Give newcomers (slots, already members) the limits that they want, or less if the application is
         short.
 
         wanted: float64[k]. keep: float64[size], the value that an older member should keep (its memory
         usage). Returns the slots of older members that were lowered for newcomers, ascending. Newcomers
         together get at least their fair share. Older members above the fair share make room, in proportion to
-        their excess. `keep` gives way only if newcomers would otherwise get less than the minimum.
+        their excess. A member falls below `keep` only if newcomers would otherwise get less than the minimum.
         """
         app = self._roster.app
         newcomer = np.zeros(self._roster.size, np.bool_)
@@ -176,8 +176,7 @@ class CappedFleet:
     """CPU and memory limits of all members. It implements the joins and leaves of `ports.Allocator`.
 
     cpu_factor, memory_factor: a profiled container starts at this factor times its peak, scaled down if the
-    application is short. Other containers start at the fair share, Ω/k and M/k, because nothing is known of
-    them.
+    application is short. Other containers start at the fair share, Ω/k and M/k, because their use is unknown.
     """
 
     def __init__(

@@ -121,7 +121,7 @@ class CpuRule:
         is always enough, because all others hold at most Ω/k.
         """
         app = self._roster.app[slots]
-        # No host is smaller than the kernel's minimum. One that is declared smaller gets the minimum.
+        # No host is smaller than the kernel's minimum. A host that is declared smaller gets the minimum.
         cap = np.maximum(np.floor(self._roster.host_cores[slots] * MICRO + _ROUNDING), self._least)
         self._cap.values[slots] = cap
         fair = self._fair()
@@ -325,8 +325,8 @@ class CpuRule:
     ) -> CpuLimits:
         """Do the rest of `step` one container at a time.
 
-        The operations and their order are the same as in `step`, so the result does not depend, to the bit,
-        on how many containers report together.
+        The operations and their order are the same as in `step`, so the result is the same to the bit,
+        however many containers report together.
         """
         settings, windows, app_of = self._settings, self._windows, self._roster.app
         asked: dict[int, float] = {}
@@ -358,7 +358,8 @@ class CpuRule:
         return self._settle_few(ups, downs, asked)
 
     def _settle_few(self, ups: list[_Change], downs: list[_Change], asked: dict[int, float]) -> CpuLimits:
-        """Do what `_settle` does. asked: amount by application, only those that asked for something."""
+        """Do the same as `_settle`, one container at a time. asked: amount of each application that asked,
+        microcores."""
         pools = {app: self._pool_of(app) for app in asked}
         share = {app: pools[app] / amount for app, amount in asked.items() if amount > pools[app]}
         kept: list[tuple[int, float, int]] = []

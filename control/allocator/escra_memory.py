@@ -103,8 +103,7 @@ class MemoryRule:
         """Grant whole steps. Return (grants, applications to reclaim).
 
         If a pool is short, smaller requests go first (equal ones by slot). The others wait for a reclaim, so
-        that the pool is not spent in pieces too small to help. A container that already waits goes on
-        waiting.
+        that the pool is not spent in pieces too small to help. A container that already waits keeps waiting.
         """
         rows, _ = self._roster.find(event.ids)
         slots = slot(event.ids[rows])

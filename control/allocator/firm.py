@@ -12,7 +12,7 @@ is not managed, and all of M is given out in proportion to the profiled peaks. T
   all.
 - A limit is never lowered below the largest use of a period in the last `room_s`, and never before
   `room_s`
-  has passed. The source lowers it by a fixed step, which may be all that a small container has.
+  has passed. The source lowers it by a fixed step, which may be the whole limit of a small container.
 - Requests that end without an answer count as slower than the SLO. They have no spans. If they alone
   break
   the SLO, all containers that were throttled are culprits, too.

@@ -7,9 +7,10 @@ bounds of limits (firm.py), nor training.
 
 Source: Qiu et al., "FIRM", OSDI 2020, and its public code: the state, the three actions of a resource, an
 actor with two hidden layers of 40 units, and the rule that it was compared with. These are our readings. Firm
-has one actor per type of service; an allocator does not know a container's type, so one actor serves all. Of
-the state's five use/limit ratios only the CPU's is left, because Firm scales only CPU here. The shares of the
-request mix are those of the three commonest kinds. The action is the largest of the actor's three outputs.
+has one actor per type of service; an allocator does not know a container's type, so one actor serves all. The
+state has five ratios of use to limit. Only the CPU's is kept, because Firm scales only CPU here. The shares
+of the request mix are those of the three commonest kinds. The action is the largest of the actor's three
+outputs.
 """
 
 from __future__ import annotations

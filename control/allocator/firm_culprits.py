@@ -1,4 +1,4 @@
-"""Which containers make an application slow: two figures of a window's spans, and a classifier over them.
+"""Finds the containers that make an application slow: two figures of a window's spans, and a classifier.
 
 For: relative importance and congestion intensity of the owners on critical paths, and the linear support
 vector machine over them. Not for: critical paths (control.paths), what a culprit receives (firm_agent.py),

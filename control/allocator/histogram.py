@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from control.allocator.model import Floats, Slots
 from control.allocator.roster import Column
 
-_CHUNK_ROWS = 1024
+_CHUNK_ROWS = 128
 """Containers per pass. The temporaries (float64, about 200 buckets) then stay within a core's cache."""
 
 _MAX_EXPONENT = 40.0

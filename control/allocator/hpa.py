@@ -64,9 +64,9 @@ def replicas_wanted(
     """Return the number of replicas by the replicas' CPU use, before stabilisation and bounds.
 
     usage, requests: float64[n], cores; usage NaN: no metric of this replica. ready: bool[n]. A replica
-    without a metric counts as idle when scaling up, as using its whole request when scaling down, and not at
-    all when the others are at the target. A replica that is not ready counts as idle when scaling up. Without
-    any metric or any request, the number stays.
+    without a metric counts as idle when the HPA scales up, and as using its whole request when the HPA scales
+    down. It does not count if the other replicas are at the target. A replica that is not ready counts as
+    idle when the HPA scales up. The number stays if there is no metric or no request.
     """
     known = ready & ~np.isnan(usage)
     missing, unready = ready & np.isnan(usage), ~ready

@@ -1,7 +1,7 @@
 """KRR's strategies `simple` and `simple_limit`: requests and limits from recorded usage of a workload's pods.
 
 For: one recommendation from histories, and `krr`, the policy that puts it in force at the start. Not for:
-changing limits while a workload runs: its only input is recordings.
+changing limits while a workload runs, because KRR reads recordings only.
 
 Source: robusta-dev/krr, robusta_krr/strategies/simple.py and simple_limit.py, and the rounding of
 robusta_krr/core/runner.py. As there, NaN means that there is no opinion, and None means no limit.

@@ -4,8 +4,8 @@ For: period and service statistics, OOM events, reclaim reports, limits and deci
 There is one NumPy array per quantity over all containers of all applications, in the same order as `ids`.
 
 A container id is issued by the allocator's `Roster` when the container joins. Its low 32 bits are its slot,
-its high bits count the slot's occupants. So the id alone tells late telemetry of a container that left from
-its successor's, and both sides index their arrays by `slot(ids)`.
+its high bits count the slot's occupants. So the id alone distinguishes late telemetry of a container that
+left from its successor's, and both sides index their arrays by `slot(ids)`.
 
 CPU quantities are in cores: a quota of 20 ms per 100 ms period is 0.2 core, and unused runtime is expressed
 the same way. Memory is whole bytes (int64), so that conservation is exact. Source: Escra (ICDCS 2022), the
@@ -226,8 +226,8 @@ class OomEvents:
 class Shrunk:
     """Agents' report of a reclaim: the containers whose limit they lowered, and the new limits (bytes).
 
-    apps: int64[m], the applications that were asked, including those where nothing could be freed. An
-    allocator that waits for memory learns from it that its wait is over.
+    apps: int64[m], the applications that were asked, including those where nothing could be freed. The report
+    ends an allocator's wait for memory.
     """
 
     apps: NDArray[np.int64]
@@ -268,7 +268,7 @@ class CpuRequests:
     """CPU requests (cores, ≥ 0) of the containers `ids`.
 
     A request is the least CPU that a container gets, and its weight while its host is short of CPU
-    (`shares.py`). It bounds no container from above.
+    (`shares.py`). A request is not an upper bound.
     """
 
     ids: Ids

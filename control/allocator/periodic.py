@@ -22,7 +22,7 @@ from control.allocator.sampled import SampledPolicy
 class Sample:
     """Use of n containers in the last interval.
 
-    slots: int64[n], each container's place in the policy's columns.
+    slots: int64[n], index of each container in the policy's columns.
     cores: float64[n], mean CPU use. memory_bytes: float64[n], largest memory use.
     throttled: float64[n], share of the periods in which the quota was used up, 0 to 1.
     quota_cores, limit_bytes: float64[n], the limits in force. at_s: end of the interval, s.

@@ -43,7 +43,7 @@ NaN."""
 class ReclaimRule:
     """A periodic reclaim that the agents run on the allocator's behalf (`shrink`).
 
-    interval_s: seconds between sweeps. margin_bytes: δ, what a container keeps above its usage.
+    interval_s: seconds between sweeps. margin_bytes: δ, memory that a container keeps above its usage, bytes.
     """
 
     interval_s: float
@@ -236,7 +236,7 @@ class Tabled(Compilable, Protocol):
         ...
 
     def memory_books(self) -> MemoryBooks | None:
-        """Return what `escra_memory_settle.grant` and `credit` work on; None: call `on_oom` and
+        """Return the books that `escra_memory_settle.grant` and `credit` update. None: call `on_oom` and
         `on_reclaimed` instead.
         """
         ...
@@ -254,8 +254,8 @@ class Patient(Protocol):
     """
 
     def quiet_reports(self, at_s: Floats, period_s: float) -> int:
-        """Return how many of its members' next reports change nothing for certain, if nothing else happens.
-        at_s: float64[k], ascending, the ends of their periods, s."""
+        """Return the number of coming reports of its members that certainly change nothing, if nothing else
+        happens. at_s: float64[k], ascending, ends of the periods, s."""
         ...
 
     def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:

@@ -22,7 +22,8 @@ def profile_of(policy: str, containers: Join) -> History:
 def cpu_samples(profile: History, interval_s: float) -> list[Floats]:
     """Return each container's mean CPU use, cores, in the intervals in which it was present.
 
-    An incomplete last interval counts only if it is the only one. So does an interval shorter than a period.
+    An incomplete last interval counts only if there is no other interval. The same holds for an interval
+    shorter than a period.
     """
     usage = profile.usage_cores
     length = max(round(interval_s / profile.period_s), 1)

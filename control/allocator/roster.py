@@ -21,7 +21,8 @@ Index = slice | NDArray[np.int64]
 
 _FIRST_CAPACITY = 64
 _MOST_LOOK_UPS = 64
-"""Number of id arrays whose look-up is cached. Fewer groups of containers than this report together."""
+"""Number of id arrays whose look-up is cached. Usually fewer groups of containers than this report
+together."""
 
 
 class Column:
@@ -167,9 +168,8 @@ class Roster:
         `slots` is a slice if, in addition, `ids` are all members by slot (`living`) and no slot is vacant.
         """
         everyone = self.living()
-        # Comparing costs much less than looking up each id. Backends that keep their own array of ids gain as
-        # much as those that pass `living` back. An array that is not writeable replaces `living`'s and need
-        # not be compared again.
+        # Comparing costs much less than looking up each id. So a backend may also keep its own array of
+        # ids. If that array is not writeable, it replaces the array of `living` and is not compared again.
         if len(ids) == len(everyone) and (ids is everyone or np.array_equal(ids, everyone)):
             if not ids.flags.writeable:
                 self._all = ids

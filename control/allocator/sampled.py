@@ -27,8 +27,8 @@ from control.allocator.usage import Interval, UsageSamples, add_up
 
 
 class SampledPolicy(CappedPolicy):
-    """A `ports.Allocator` without a name, a `ports.Patient` and `ports.Compilable`. The kernel kills a
-    container at its memory limit."""
+    """A `ports.Allocator` without a name. It is also `ports.Patient` and `ports.Compilable`. The kernel kills
+    a container at its memory limit."""
 
     given = Given(history=True)
     _add_up: Callable[..., None] = staticmethod(add_up)
@@ -97,7 +97,8 @@ class SampledPolicy(CappedPolicy):
         """Take one sample per slot: mean CPU use in cores and memory peak in bytes, float64[n]."""
 
     def _observe_all(self, slots: Slots, cores: Floats, peak_bytes: Floats, at_s: Floats) -> None:
-        """Take samples one after the other: float64[samples, n], and when each ended."""
+        """Take samples one after the other. cores, peak_bytes: float64[samples, n]; at_s: end of each sample,
+        float64[samples], s."""
         for row, end_s in enumerate(at_s.tolist()):
             self._observe(slots, cores[row], peak_bytes[row], end_s)
 

@@ -48,7 +48,7 @@ _PERIOD_S = 0.1
 """The kernel's default CFS period, s. Limits are set before any telemetry reports another period."""
 
 _ROUNDING = 1e-9
-"""Share of Ω by which the sum may exceed it: the order of adding the limits changes the sum by about as
+"""Share of Ω by which the sum of the limits may exceed Ω. The order of addition changes the sum by about as
 much."""
 
 
@@ -197,8 +197,8 @@ class Static(FixedLimits):
 class Unlimited(FixedLimits):
     """No CPU quota and no memory limit: containers are slow only for lack of cores.
 
-    The applications' global limits (Ω, M) are ignored. The sum of the limits is infinite, so this is no
-    Distributed Container. A container can only run out of its host's memory.
+    The applications' global limits (Ω, M) are ignored. The sum of the limits is infinite, so this policy is
+    not a Distributed Container. A container can only run out of its host's memory.
     """
 
     name = "unlimited"

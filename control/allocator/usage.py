@@ -63,7 +63,7 @@ class Interval:
         return int(np.searchsorted(at_s + period_s * _NEARLY_HALF, self._end_s))
 
     def ends(self, at_s: Floats, period_s: float) -> list[int]:
-        """Return which of the coming periods `over` is True for, and go on to the last. at_s: as in
+        """Return the coming periods for which `over` is True, and advance to the last period. at_s: as in
         `before`."""
         nearest = at_s + period_s * _NEARLY_HALF
         found: list[int] = []

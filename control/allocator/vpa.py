@@ -30,11 +30,11 @@ is a pod of its own, and a request that a limit cuts is worth a restart only if 
 `update_threshold`.
 
 **Update modes.** Off changes nothing. Initial sets requests when a container joins, from the history of its
-workload's replicas. Recreate does so, too, and evicts. InPlaceOrRecreate (AEP-4016) and InPlace (AEP-8818)
-resize running containers (KEP-1287, stable in Kubernetes 1.35) under the same conditions as an eviction. The
-container does not restart, so its age goes on. vpa_resize.py decides the outcome of a resize, and when it
-becomes an eviction. An evicted container stays on its host, because no scheduler moves it. If the node is too
-small, the container requests all of the node, as with a maxAllowed of that size.
+workload's replicas. Recreate sets the same requests and also evicts. InPlaceOrRecreate (AEP-4016) and InPlace
+(AEP-8818) resize running containers (KEP-1287, stable in Kubernetes 1.35) under the same conditions as an
+eviction. The container does not restart, so its age is not reset. vpa_resize.py decides the outcome of a
+resize, and when it becomes an eviction. An evicted container stays on its host, because no scheduler moves
+it. If the node is too small, the container requests all of the node, as with a maxAllowed of that size.
 
 The kubelet refuses a resize that lowers the memory limit to the usage or below, because the kernel would
 refuse it (cgroup v1) or kill the container (v2). CPU then waits, too, and the next update tries again.
@@ -150,7 +150,7 @@ class Vpa(SampledPolicy):
         self._infeasible = roster.column(np.nan, np.float64, 2)
 
     def _with_requests(self, decision: Decision, containers: Join) -> Decision:
-        """Record the first requests of the newcomers that the decision starts."""
+        """Record the first requests of the newcomers in the decision."""
         s, fleet = self.settings, self._fleet
         new = slot(decision.cpu.ids[len(decision.cpu.ids) - len(containers.app) :])
         for column, limits, peaks in (
@@ -278,7 +278,7 @@ class Vpa(SampledPolicy):
         return np.minimum(cores, fleet.roster.host_cores[slots]), size
 
     def _attainable(self, slots: Slots, wanted: Floats, requests: Floats) -> Flags:
-        """Return the updates that can be made with some effect, bool[n].
+        """Return the updates that change at least one limit or request, bool[n].
 
         wanted, requests: recommended requests and those in force, float64[2, n].
         """

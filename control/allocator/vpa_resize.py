@@ -52,7 +52,7 @@ def next_step(
 def worth_another_try(infeasible: Floats, target: Floats) -> Flags:
     """Return whether a resource's recommendation is lower than it was when infeasible, bool[n].
 
-    infeasible, target: float64[2, n]; NaN: it never was, or nothing is known.
+    infeasible, target: float64[2, n]; NaN: the resize was never infeasible, or no recommendation is known.
     """
     return np.asarray((target < infeasible).any(axis=0), np.bool_)
 
@@ -61,7 +61,7 @@ def fitting(host: Slots, room: Floats, more: Floats) -> Flags:
     """Return the CPU requests that may grow, in order, bool[n].
 
     host: int64[n], each request's node. room: float64[n], cores left on this node before any request grows.
-    more: float64[n], cores by which the request would grow; a request that shrinks (≤ 0) always may.
+    more: float64[n], cores by which the request would grow; a request that shrinks (≤ 0) is always allowed.
     """
     grown = np.maximum(more, 0.0)
     order = np.argsort(host, kind="stable")

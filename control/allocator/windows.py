@@ -118,8 +118,8 @@ class Windows:
     def mean_unused(self, slots: Slots) -> Floats:
         """Return mean_n(q − u) in cores, float64[m], of slots that have reported at least once.
 
-        The sum is computed anew from the window. A running sum would drift, and would cost every container,
-        not only those asked about.
+        The sum is computed anew from the window. A running sum would drift. It would also cost time for every
+        container, not only for `slots`.
         """
         positions = self._unused.values.T
         total: Floats = positions[0].take(slots)

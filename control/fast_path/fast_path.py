@@ -50,7 +50,8 @@ from twinbed import InvariantError
 class _Session:
     """The BFD session of one uplink, as overheard.
 
-    up: the far end reports the state up; since_s: since then; silent_at_s: end of the detection time.
+    up: whether the far end reports the state up. since_s: time of its last change. silent_at_s: end of the
+    detection time.
     """
 
     up: bool = False
@@ -99,16 +100,17 @@ class FastPath:
 
     @property
     def dead(self) -> frozenset[int]:
-        """The uplinks that are considered dead."""
+        """The uplinks that are considered dead, as indices."""
         return frozenset(self._dead)
 
     @property
     def steered(self) -> NextHops:
-        """Hosts that are not reached as BGP says → the uplinks used instead."""
+        """Host → uplinks over which it is reached, for each host that is not reached over BGP's own
+        routes."""
         return dict(self._steered)
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Return what to do about the event, in this order.
+        """Return the instructions for the event, in the order in which they are carried out.
 
         Raises InvariantError for an event that is impossible now; the fast path is then unchanged.
         """

@@ -44,7 +44,7 @@ class Report:
 
 
 class Refusal(StrEnum):
-    """The reason of a refusal of a datagram."""
+    """Why a datagram is refused."""
 
     MALFORMED = "it is not a report"
     FORGED = "it was not signed with our key"
@@ -95,7 +95,7 @@ class Opener:
         body, digest = datagram[:-_DIGEST_BYTES], datagram[-_DIGEST_BYTES:]
         if len(body) < _HEAD.size:
             return Refusal.MALFORMED
-        # The key is checked first, so that a stranger learns only that the datagram was refused.
+        # The key is checked first. A sender without the key then learns only that the datagram was refused.
         if not hmac.compare_digest(hmac.digest(self._key, body, "sha256"), digest):
             return Refusal.FORGED
         magic, sender, sequence, lifetime_ms, count = _HEAD.unpack_from(body)

@@ -1,4 +1,4 @@
-"""Where a job of one GPU should run when prices differ by type, region and cloud, and move by the day.
+"""The choice of a place for a job of one GPU when prices differ by type, region and cloud, and change daily.
 
 For: the ladder of strategies, the choice at the start, the rule of a move, and the admission of jobs to a
 budget. Not for: simulating a job (twin/cloud/ladder.py), reading prices (traces/catalogue), nor machines that
@@ -73,7 +73,7 @@ class Job:
     additional price of any move, US$. deadline_s: time from the start until it must be done, s; infinite:
     none.
 
-    Raises ScenarioError for a number that is negative or no number, and for no work.
+    Raises ScenarioError if a value is negative or NaN, or if work_s is 0.
     """
 
     work_s: float
@@ -98,7 +98,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The choice of an offer to hold from now on. offer: its index in the offers. reason: one of REASONS.
+    """An offer to hold from now on. offer: its index in the offers. reason: one of REASONS.
 
     held_usd, new_usd: price of an hour of work on the offer held so far (NaN at the start) and on the new
         one, US$.

@@ -39,7 +39,7 @@ PROBE_EVERY_S = 7200.0
 KEPT = 5
 """Number of probes that UP(A) and UP(AP) remember (the source's)."""
 MARGIN = 0.02
-"""Share of on-demand's price by which another place must be worth more. It prevents flapping."""
+"""Share of on-demand's price by which another place must be better. The margin prevents flapping."""
 
 
 class Lifetimes:
@@ -63,7 +63,8 @@ class Lifetimes:
             self._close(now_s, ended=True)
 
     def leave(self, now_s: float) -> None:
-        """Record that the job leaves the zone by choice: this lifetime is only known to be longer."""
+        """Record that the job leaves the zone by choice. The lifetime of spot there is at least the time
+        held."""
         if self._since_s is not None:
             self._close(now_s, ended=False)
 

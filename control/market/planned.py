@@ -47,7 +47,7 @@ PRIOR_ALPHA, PRIOR_SPELLS = 1.1, 16.0
 """Mean of the prior of α, and its weight in spells. Both were chosen on windows that are not used for
 evaluation."""
 ZONE_SPELLS = 12.0
-"""Weight in spells of the market's α in that of each of several zones, chosen on the same windows."""
+"""Weight, in spells, of the market's α in the estimate of a zone's α. It was chosen on the same windows."""
 FIRST_AGE = 4.0
 """Assumed age, in steps, of the spell in which a job begins: a job is likelier to begin in a long spell."""
 BUCKETS = 7
@@ -62,7 +62,8 @@ CHEAPEST = -13
 FAR = 2
 """Levels by which the mean price must differ from the plan's before another plan is made."""
 SPARE_SHARE, SPARE_STARTS = 0.05, 2
-"""Most cost of a job beyond on-demand alone: a share of it, and the price of this many starts on demand."""
+"""Largest extra cost of a job over on-demand alone: a share of that cost, and the price of this many starts
+on demand."""
 _LATE = np.float32(1e4)
 """Cost of a plan that ends late, in steps of on-demand."""
 _IDLE, _OD, _SPOT = range(3)
@@ -81,7 +82,8 @@ class Plan:
 
 @lru_cache(maxsize=4)
 def plan(steps: int, slack: int, restart: float, ratio: float) -> Plan:
-    """Return the plan of least expected cost. restart: in steps; ratio: price of spot over on-demand."""
+    """Return the plan of least expected cost. steps, slack, restart: in steps. ratio: price of spot over
+    on-demand."""
     alphas, size = np.array(ALPHAS), len(ALPHAS)
     width = 2.0 ** np.arange(BUCKETS)
     ends = 1 - 2.0 ** (-_aged(alphas) / width)  # [a, BUCKETS]
@@ -165,7 +167,7 @@ def most_usd(terms: Terms) -> float:
 
 
 class Planned:
-    """Looks its action up in the plan for the estimated α."""
+    """A policy that takes its actions from the plan for the estimated α."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms, self._guard, self._most_usd = terms, Guard(terms), most_usd(terms)

@@ -109,10 +109,10 @@ class State:
     """The state at the start of a tick.
 
     tick: number of ticks since the start. available: whether a zone has a spot machine for this tick, bool[n,
-    zones]. spot_usd_h: price of spot in this tick, US$/h, float64[n, zones]. held: place that each job held
-    in the last tick and still has: IDLE, ON_DEMAND or a zone, int64[n]. zone: the zone of its last spot
-    machine, 0 before the first, int64[n]. restart_left_s: rest of the last start, s, float64[n]. done_s: work
-    done, s, float64[n].
+    zones]. spot_usd_h: price of spot in this tick, US$/h, float64[n, zones]. held: place that each job still
+    holds since the last tick: IDLE, ON_DEMAND or a zone, int64[n]. zone: the zone of its last spot machine, 0
+    before the first, int64[n]. restart_left_s: rest of the last start, s, float64[n]. done_s: work done, s,
+    float64[n].
     """
 
     tick: int
@@ -125,8 +125,8 @@ class State:
 
     @property
     def cheapest(self) -> Whole:
-        """The cheapest zone with spot, int64[n]. Of equal zones it is that of the last machine, else the
-        first; 0 without any.
+        """The cheapest zone with spot, int64[n]; 0 if no zone has spot. Among equal zones, that of the last
+        machine is taken, else the first.
         """
         price = np.where(self.available, self.spot_usd_h, np.inf)
         best = price.argmin(axis=1)
@@ -174,11 +174,11 @@ class Guard:
 
     It never misses a deadline. Let g be the tick, d the restart, and before a tick k the ticks left, c the
     work left and h what is left of the present restart. Claim: ⌈(c + d)/g⌉ ≤ k, or the job holds on-demand
-    and ⌈(c + h)/g⌉ ≤ k. If it does not hold for the first tick, the job is on demand from start to end, which
-    Terms has found to be in time. If ⌈(c + d)/g⌉ < k, whatever is chosen leaves no more than c, so it holds
-    with k − 1. Otherwise the job is put on demand. If it held on-demand, c + h falls by g. If not, then ⌈(c +
-    d)/g⌉ = k, a start makes h = d, and c + h falls by g. On demand is never taken away, so at k = 0 nothing
-    is left.
+    and ⌈(c + h)/g⌉ ≤ k. If the claim does not hold at the first tick, the job runs on demand from start to
+    end, and Terms has checked that this is in time. If ⌈(c + d)/g⌉ < k, no choice increases c, so the claim
+    holds with k − 1. Otherwise the job is put on demand. If it held on-demand, c + h falls by g. If not, then
+    ⌈(c + d)/g⌉ = k, a start makes h = d, and c + h falls by g. On-demand machines are never taken away, so no
+    work is left at k = 0.
 
     spare: whole ticks that are kept beyond what is needed.
     """
@@ -187,7 +187,7 @@ class Guard:
         self.terms, self.spare = terms, spare
 
     def keep(self, state: State, wanted: Decision) -> Decision:
-        """Return the decision, with on-demand where no tick is to spare, and IDLE after the end."""
+        """Return the decision, with on-demand where no tick is to spare, and IDLE where the job has ended."""
         terms = self.terms
         left_s = terms.work_s - state.done_s
         over = left_s <= CLOSE

@@ -1,8 +1,8 @@
 """Rule-based policies: greedy, Uniform Progress with and without hysteresis, and on demand throughout.
 
-For: baselines, and users who want a rule that they can follow by hand. Not for: planning (planned.py). In
-several zones all of them take the cheapest zone that has spot. Source: "Can't Be Late" (Wu et al., NSDI 2024)
-§4, with the guard of ports.py in place of its safety net.
+For: baselines, and users who want a rule that they can follow by hand. Not for: planning (planned.py). With
+several zones, each policy takes the cheapest zone that has spot. Source: "Can't Be Late" (Wu et al., NSDI
+2024) §4, with the guard of ports.py in place of its safety net.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class OnDemand:
         self._guard = Guard(terms)
 
     def on_step(self, state: State) -> Decision:
-        """Return on demand until the work is done."""
+        """Return ON_DEMAND for every job until its work is done."""
         n = state.held.size
         return self._guard.keep(state, Decision(np.full(n, ON_DEMAND), np.full(n, THROUGHOUT)))
 
 
 class Greedy:
-    """Takes spot when available, and otherwise waits until at most one tick is to spare."""
+    """Takes spot when it is available, and otherwise waits until at most one spare tick is left."""
 
     def __init__(self, terms: Terms) -> None:
         self._guard = Guard(terms, spare=1)
 
     def on_step(self, state: State) -> Decision:
-        """Return spot, or nothing."""
+        """Return spot where it is available, and IDLE elsewhere."""
         stays = state.held >= 0
         there = state.available.any(axis=1)
         choice = np.where(stays, state.held, np.where(there, state.cheapest, IDLE))
@@ -56,8 +56,8 @@ class Greedy:
 
 
 class UniformProgress:
-    """Spot whenever available. Without spot: on demand from behind the line until two restarts ahead of
-    it.
+    """A policy that takes spot whenever it is available. Without spot, the job runs on demand from when it
+    falls behind the line until it is two restarts ahead of the line.
     """
 
     hysteresis = 2.0

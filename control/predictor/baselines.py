@@ -36,7 +36,7 @@ class Baseline(StrEnum):
 
     @property
     def classifies(self) -> bool:
-        """Whether it predicts the probability that a configuration is one of the best."""
+        """Whether the baseline predicts the probability that a configuration is one of the best."""
         return self in (Baseline.LOGISTIC, Baseline.FOREST_CLASSIFIER)
 
 

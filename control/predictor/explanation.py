@@ -61,7 +61,7 @@ def importance(
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What groups of features add to the logarithm of one row's prediction, the largest first.
+    """Shares of groups of features in the logarithm of one row's prediction, the largest first.
 
     group: names of the groups.
     log_factor: what each group adds, float64[groups].

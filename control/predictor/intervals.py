@@ -26,7 +26,7 @@ def factor(errors: Real, coverage: float = COVERAGE) -> float:
     """Return the factor that covers a share `coverage` of new errors, provided that they are like these.
 
     errors: absolute log errors, float64[k]. The factor is their ⌈(k + 1) · coverage⌉-th smallest, infinite if
-    k is too small for that. Raises ScenarioError for a coverage outside 0 … 1.
+    k is too small. Raises ScenarioError for a coverage outside 0 … 1.
     """
     if not 0 < coverage < 1:
         raise ScenarioError(f"coverage {coverage:g}: expected between 0 and 1")
@@ -57,9 +57,7 @@ class Domain:
 
 
 def _to_nearest(rows: Real, others: Real, *, itself: bool) -> Real:
-    """Return the mean distance to the nearest rows, divided by the root of the number of columns,
-    float64[n].
-    """
+    """Return the mean distance to the nearest rows, divided by √f, float64[n]."""
     from scipy.spatial import KDTree
 
     columns = max(rows.shape[1], 1)

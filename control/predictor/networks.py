@@ -46,17 +46,18 @@ class Kind(StrEnum):
 
     @property
     def by(self) -> Objective:
-        """The quantity that it predicts or ranks by."""
+        """The quantity that the network predicts or ranks by."""
         return Objective.COST if self in (Kind.COST, Kind.TOP_COST) else Objective.TIME
 
     @property
     def classifies(self) -> bool:
-        """Whether it predicts the probability that a configuration is one of the best, instead of a value."""
+        """Whether the network predicts the probability that a configuration is one of the best, instead of a
+        value."""
         return self in (Kind.TOP_COST, Kind.TOP_TIME)
 
 
 class Norm(StrEnum):
-    """Where a network has batch norm."""
+    """Places of batch norm in a network."""
 
     NONE = "none"
     STATIC = "static"

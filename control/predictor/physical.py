@@ -37,7 +37,7 @@ _TREES: Mapping[str, Any] = {
 }
 """Parameters of shallow trees that learn slowly, because the prior is already close."""
 _FOLDS = 10
-"""Number of folds. Nine tenths of the rows teach nearly as much as all rows."""
+"""Number of folds. Nine tenths of the rows are nearly as good for learning as all rows."""
 
 
 class Corrector(StrEnum):

@@ -124,7 +124,7 @@ def _descend(
     split = max(1, round(schedule.held_out * len(order)))
     held_out, kept = torch.as_tensor(order[:split]), order[split:]
     loss_of = _loss(network.kind)
-    # Fused: one call for all of the many small parameters takes a fifth of the time of one call per
+    # Fused: one call updates all the small parameters. It takes a fifth of the time of one call per
     # parameter.
     optimizer = torch.optim.Adam(
         network.parameters(), lr=RECIPES[network.kind].rate, betas=_BETAS, fused=True

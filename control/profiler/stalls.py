@@ -3,9 +3,9 @@
 For: comparing runs that differ in one condition each, the stall to fix first, the price of an epoch, and
 whether to repeat a run. Not for: making the runs (testbed.cloud.stalls) or predicting them
 (twin.cloud.stalls). Source: Stash (ICDCS 2023), of which only the abstract was read. The differences are
-those of the first author's fork of DS-Analyzer (MIT), except that the disk's stall there is RUN2 less the
-CPU's stall; here it is RUN2 less RUN3. Our readings: samples are counted per worker; a run's time is the
-median of its repeats; the spread is the longest repeat less the shortest.
+those of the first author's fork of DS-Analyzer (MIT), with one exception. The fork computes the disk's stall
+as RUN2 less the CPU's stall; we compute it as RUN2 less RUN3. Our readings: samples are counted per worker; a
+run's time is the median of its repeats; the spread is the longest repeat less the shortest.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ DIFFERENCES: Mapping[Stall, tuple[Run, Run, Run]] = {
     Stall.DISK: (Run.COLD, Run.WARM, Run.COLD),
     Stall.NETWORK: (Run.APART, Run.TOGETHER, Run.TOGETHER),
 }
-"""For each stall: the run with it, the run without it, and the run of whose time it is a share."""
+"""For each stall: the run with the stall, the run without it, and the run whose time is the denominator of
+its share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class AcrossGpus:
         ended = [trial for trial in range(len(observed)) if observed.ok[trial]]
         if not ended:
             raise ScenarioError(
-                f"job {request.job.name}: no trial on GPUs has ended, so nothing tells its time on them"
+                f"job {request.job.name}: no trial on GPUs has ended, so its time on them is unknown"
             )
         n = len(among)
         log_time, deviation, reasons = np.zeros(n), np.full(n, np.inf), [""] * n
@@ -80,8 +80,8 @@ class AcrossGpus:
         return Prediction(log_time, deviation, reasons)
 
     def _from(self, request: Request, row: int, other: int) -> tuple[float, float, str]:
-        """Return the log ratio of times from a tried candidate to another, its standard deviation, and a
-        reason.
+        """Return the log ratio of the time on `other` to the time on the tried candidate `row`, its standard
+        deviation, and a reason.
         """
         if row == other:
             return 0.0, TRIAL, ""

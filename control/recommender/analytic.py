@@ -56,7 +56,8 @@ def _ranked(request: Request, most: int | None = None) -> tuple[list[Recommendat
 
 @dataclass(frozen=True, slots=True)
 class SingleTrial:
-    """A search that tries one candidate and stops. row: its position. reason: why it was chosen."""
+    """A search that tries one candidate and stops. row: position of the candidate. reason: why it was
+    chosen."""
 
     row: int
     reason: str

@@ -53,7 +53,7 @@ class CherryPick:
     """Uses only the trials of this job.
 
     stop_below: the search stops if the expected improvement is below this share of the best value (§3.5);
-        with 0 it goes on until every candidate was tried.
+        with 0 it continues until every candidate was tried.
     """
 
     stop_below: float = 0.1
@@ -73,7 +73,7 @@ class CherryPick:
             least = np.log(trials.time_s[~trials.ok & (trials.candidate == row)].max())
             log_time[row] = max(log_time[row], least)
             deviation[row] = max(deviation[row], (log_time[row] - least) / float(ndtri(0.5 + COVERAGE / 2)))
-            reasons[row] += "; a failed trial tells only a lower bound here"
+            reasons[row] += "; a failed trial gives only a lower bound here"
         predicted = physics.bounded(Prediction(log_time, deviation, reasons), request.candidates, trials)
         return ranked(request, predicted)
 

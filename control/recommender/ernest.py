@@ -51,7 +51,8 @@ class Ernest:
     """Uses only the trials of this job, separately for each type."""
 
     def recommend(self, request: Request) -> list[Recommendation]:
-        """Return the candidates that have a fit, see _predict; ScenarioError if no trial has ended."""
+        """Return the candidates that have a fit; see `_predict`. Raises ScenarioError if no trial has
+        ended."""
         covered, predicted = _predict(request, request.observed)
         if not covered.any():
             raise ScenarioError(
@@ -110,8 +111,8 @@ def _plan(request: Request) -> list[int]:
 
 
 def _predict(request: Request, observed: Observations) -> tuple[Flags, Prediction]:
-    """Return which candidates have a fit, bool[n], and predictions for these: the candidates of a type with
-    enough trials, or else those of the width that was tried."""
+    """Return which candidates have a fit, bool[n], and their predictions. A type with enough trials has a fit
+    for all its candidates; any other type only for the width that was tried."""
     candidates = request.candidates
     n = len(candidates)
     share = candidates.parameters.get("data_share", np.ones(n))

@@ -212,7 +212,7 @@ class Fc2:
     cap: int | None = None
 
     def recommend(self, request: Request) -> list[Recommendation]:
-        """Return the rule's one choice; its time and cost are NaN, for the rule knows neither.
+        """Return the rule's one choice; its time and cost are NaN, because the rule predicts neither.
 
         Raises ScenarioError as `plan` does, and if the choice is not among the candidates.
         """

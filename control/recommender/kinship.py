@@ -22,8 +22,8 @@ from control.jobs import Flags, Real
 PARTS = 3
 """Leading parts of a name that are compared; the last of them includes all that follows."""
 FACTORS = (1.0, 3.0, 9.0)
-"""Grid of factors by which a shared part raises a past job's weight. A dozen jobs can just tell a factor of 3
-from none; with 9, twice as many unrelated jobs still have a say."""
+"""Grid of factors by which a shared part raises a past job's weight. A dozen jobs can just distinguish a
+factor of 3 from no factor. At 9, unrelated jobs still count if they are twice as many."""
 
 
 def weights(name: str, past: Sequence[str], log_likelihood: Real) -> Real:

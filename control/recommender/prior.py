@@ -41,7 +41,7 @@ LIKE_ONE, STRANGER = 0.3, 3.0
 """Variance of the residual relative to the population's, for a job that resembles one past job (about that
 job's residual) and for a stranger. Together they give the prior heavy tails."""
 STRANGE = 0.2
-"""Share of strangers among the jobs that resemble no past one, so that a surprise is not explained away."""
+"""Share of strangers among the jobs that resemble no past job. It keeps the prior open to surprises."""
 DEFAULT_TRUST = 0.5
 """Probability that a job follows the history if nothing shows how far the history may be trusted."""
 _ZERO_MEAN, _POPULATION_MEAN, _FIRST_JOB = range(3)
@@ -267,16 +267,16 @@ def _usable(history: History | None) -> _Past | None:
 
 
 def _noisy(kernel: Kernel, x: Features, scale: float = 1.0) -> Real:
-    """Return the covariance of runs at some candidates: kernel, a free constant and noise, float64[n, n]."""
+    """Return the covariance of runs at some candidates, float64[n, n]: the kernel, a free constant, and noise
+    on the diagonal."""
     covariance = scale * kernel(x, x) + _LEVEL_VARIANCE
     covariance[np.diag_indices_from(covariance)] += kernel.noise
     return covariance
 
 
 def _fit(past: _Past, x: Features, shape: Real, points: Real, start: Kernel) -> tuple[Kernel, Real, Real]:
-    """Return the kernel, each past job's posterior weights over laws and its residuals where it succeeded.
-
-    shape: centred log time of each law at each candidate, float64[k, n]; points: laws in law space.
+    """Return the kernel, each past job's posterior weights over laws, and its residuals where its runs
+    succeeded.
     """
     jobs, count = len(past.names), len(shape)
     weights, residual = np.full((jobs, count), 1 / count), np.zeros((jobs, shape.shape[1]))

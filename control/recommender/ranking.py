@@ -17,7 +17,7 @@ from control.recommender.ports import Interval, Recommendation, Request, afforda
 from twinbed import ScenarioError
 
 COVERAGE = 0.9
-"""Probability with which every interval holds the value."""
+"""Probability that an interval holds the value."""
 SURE_ENOUGH = 0.5
 """Candidates that keep deadline and budget with at least this probability are ranked before all others."""
 

@@ -1,8 +1,11 @@
 """Laws of how a job's time scales with its cluster: serial share, overhead per machine, a memory cliff.
 
-For: hypotheses about a job of which little was measured; prior.py weighs thousands of them by past jobs, and
-trials weigh them on. Not for: absolute times (a law is known up to a factor), nor what no law explains.
+For: hypotheses about a job of which little was measured; prior.py weighs thousands of laws by past jobs, and
+trials then update the weights. Not for: absolute times (a law is known up to a factor), nor residuals, which
+no law explains.
+
     t ∝ s + (1 − s) · (W₀ / W) · e^(p · [memory < need]) + o · m / m₀
+
 W: vCPUs of the cluster; m: its machines; s: serial share; o: overhead per machine; W₀ and m₀: those of a
 reference cluster; p: penalty where memory is short. The memory that a worker's system keeps for itself does
 not count, and the bracket is a logistic step. Sources: Ernest (NSDI 2016) §3 for the terms without the cliff;
@@ -38,7 +41,7 @@ _UNITS = np.array([1.0, 1.0, 0.5, 0.7, 1.5, 0.2])
 _BANDWIDTH = np.array([0.4, 0.4, 0.4, 0.6, 0.4, 0.8])
 """Bandwidth of the kernel in law space, in the units of Laws.coordinates."""
 _LEAST_WEIGHT = 1e-3
-"""Largest weight of a law that smoothing drops."""
+"""Weight of a law up to which smoothing drops the law."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def reference(candidates: Candidates) -> Reference:
 
 
 def sample(candidates: Candidates, count: int) -> Laws:
-    """Return `count` laws (a power of two) spread by a Sobol' sequence over the ranges above.
+    """Return `count` laws (a power of two) spread by a Sobol' sequence over this module's ranges.
 
     The memory need is log-uniform over the range of the candidates' memory.
     """
@@ -138,8 +141,8 @@ def smoothed(points: Real, weights: Real) -> Real:
     rows = np.flatnonzero(weights > _LEAST_WEIGHT)
     if not rows.size:
         return np.full(len(points), 1 / len(points))
-    # Single precision suffices for weights. It takes a third of the time, and this is most of the learning
-    # time.
+    # Single precision suffices for weights and takes a third of the time. Most of the learning time is spent
+    # here.
     scaled = (points / _BANDWIDTH).astype(np.float32)
     squared = (scaled**2).sum(axis=1)
     distance = squared[rows][:, None] + squared[None, :] - 2 * scaled[rows] @ scaled.T

@@ -51,8 +51,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """The result for a goal. plan: None if there is none. reason: the reason. fewest, most: bounds on the
-    number of workers. rejected: number of clusters that were considered and rejected, by reason."""
+    """The result for a goal. plan: None if no cluster reaches the goal. reason: why this plan, or why none.
+    fewest, most: bounds on the number of workers. rejected: number of clusters that were considered and
+    rejected, by reason."""
 
     plan: Plan | None
     reason: str

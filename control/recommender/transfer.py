@@ -55,7 +55,7 @@ STOP_BELOW = 0.03
 class Transfer:
     """Uses past jobs, laws of scaling and this job's trials.
 
-    stop_below: a search stops if the expected gain is below this share of the best value; with 0 it goes on
+    stop_below: a search stops if the expected gain is below this share of the best value; with 0 it continues
         until every candidate was tried.
     far: regret above which candidates count as equally bad, for the first trials and for later ones.
     """

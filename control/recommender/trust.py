@@ -6,7 +6,7 @@ For: the prior probability in prior.py that a new job follows the history. The j
 Each past job takes the role of the new job. Its first trials have a likelihood under the prior learned from
 the other jobs and under the prior without a history, averaged over several random orders. The share of jobs
 that follow the others has Jeffreys' prior and these likelihoods. m jobs give m − 1 comparisons (two jobs are
-one pair), so a single past job gives none and is trusted by half. The same left-out jobs determine the width
+one pair), so a single past job gives none, and its trust is 0.5. The same left-out jobs determine the width
 of intervals (`Belief.width`). Sources: Dawid, 1984 (prequential likelihood); Bernardo and Smith 1994 §6.1
 (model weights by cross-validation).
 """
@@ -47,7 +47,8 @@ class Belief:
     """Trust in past jobs, determined from themselves.
 
     trust: probability that a new job follows them.
-    width: factor on a prediction's standard deviation with which 90 % intervals would have held for them.
+    width: factor on a prediction's standard deviation with which 90 % of the past jobs' runs would have been
+    in their intervals.
     """
 
     trust: float = DEFAULT_TRUST
@@ -79,7 +80,7 @@ def left_out(history: History) -> tuple[Real, Real]:
     folds = min(FOLDS, jobs.size)
     for fold in range(folds):
         left = np.arange(jobs.size) % folds == fold
-        prior = fit_prior(history.take(jobs[~left]), history.candidates, trust=DEFAULT_TRUST)
+        prior = fit_prior(history.take(jobs[~left]), history.candidates)
         for place in np.flatnonzero(left):
             job = int(jobs[place])
             ran = np.flatnonzero(np.isfinite(history.time_s[job]))

@@ -231,7 +231,7 @@ class RuleController(Protocol):
     """An object that keeps tunnel rules in step with the kernel's forwarding state."""
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Return what to do about the event, in this order.
+        """Return the instructions for the event, in the order in which they are carried out.
 
         Raises InvariantError for an event that is impossible now; the controller is then unchanged.
         """

@@ -145,7 +145,7 @@ def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = Non
     Raises ScenarioError for an unknown policy, and for quotas if jobs may grow.
     """
     if name not in POLICIES:
-        close = get_close_matches(name, POLICIES, n=3) or list(POLICIES)
+        close = get_close_matches(name, POLICIES) or list(POLICIES)
         raise ScenarioError(f"no scheduler {name!r}; close: {', '.join(close)}")
     defaults = {family: kind() for family, kind in SETTINGS.items()}
     made = POLICIES[name].make(cluster, seed, {**defaults, **(settings or {})})
@@ -153,8 +153,10 @@ def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = Non
 
 
 def within_quotas(name: str, cluster: Cluster, scheduler: Scheduler) -> Scheduler:
-    """Return the scheduler with the queues' quotas before it, if there are any. Raises ScenarioError, which
-    begins with its name, if jobs may grow."""
+    """Return the scheduler, behind the queues' quotas if a queue has one.
+
+    Raises ScenarioError, which begins with `name`, if the scheduler lets jobs grow.
+    """
     if not (cluster.queue_most < 1).any():
         return scheduler
     if scheduler.elastic:

@@ -82,7 +82,7 @@ def first_in_line(time_s: Real, free: Whole) -> tuple[Whole, Whole]:
         [1 + np.arange(-(-jobs // count) * count) // count for count in free[free > 0].tolist()]
     )
     finite = np.isfinite(time_s)
-    # More expensive than any assignment in which every job has a GPU on which it can run.
+    # This cost exceeds that of any assignment in which every job has a GPU on which it can run.
     unable = 1.0 + jobs * jobs * float(time_s[finite].max(initial=0.0))
     row, column = scipy.optimize.linear_sum_assignment(np.where(finite, time_s, unable)[:, kind] * place)
     works = finite[row, kind[column]]

@@ -184,7 +184,7 @@ class Books:
         servers, most = self.cluster.server_gpus.size, int(self.cluster.server_gpus.max()) + 1
         old = (self.line_job * servers + self.line_server) * most + self.line_gpus
         new = (job * servers + given.server) * most + given.gpus
-        # Both are sorted. Sets would cost more than everything else here.
+        # Both arrays are sorted. Sets would take more time than the rest of this function.
         place = np.minimum(np.searchsorted(old, new), max(old.size - 1, 0))
         same = old[place] == new if old.size else np.zeros(new.size, np.bool_)
         ended = np.ones(old.size, np.bool_)
@@ -205,9 +205,7 @@ class Books:
         return lines[0][counts], lines[1][counts], lines[2][counts]
 
     def _run(self) -> None:
-        """Record which jobs run, and how fast. A pair's jobs go on without a restart when one of them comes
-        or leaves.
-        """
+        """Record which jobs run, and how fast. A job needs no restart when its partner comes or leaves."""
         job = self.line_job
         first = np.flatnonzero(np.append(True, job[1:] != job[:-1])[: job.size])
         self.running = job[first]

@@ -39,8 +39,8 @@ class GavelSettings:
 
 
 class Shares(ABC):
-    """A policy that computes shares of time from the state. It may have memory. `blind` policies ignore the
-    types."""
+    """A policy that computes shares of time from the state. It may keep memory between calls. blind: whether
+    it ignores the types."""
 
     blind = False
 
@@ -145,7 +145,7 @@ class FinishTimeFair(Shares):
             self._speed = np.append(self._speed, np.ones(more))
         known = ~np.isnan(self._left[state.job])
         done = np.where(known, self._left[state.job] - state.left_steps, 0.0)
-        # Work that a fault undid counts only once.
+        # Work that a fault undid and that was repeated counts only once.
         self._alone_s[state.job] += np.maximum(done, 0.0) / self._speed[state.job]
         self._left[state.job], self._speed[state.job] = state.left_steps, alone
         passed: Real = self._alone_s[state.job]

@@ -129,7 +129,7 @@ class Hadar(Scheduler):
         wanted = int(state.gpus[row])
         options: list[Lines] = []
         if held is not None and held[1].sum() > wanted:
-            # The copy of a forked job on its fastest server stays the first.
+            # The copy of a forked job on its fastest server stays first in the list.
             first = int(np.argmax(rate[kind[held[0]]]))
             held = held[0][first : first + 1], held[1][first : first + 1]
         if held is not None and usable[held[0]].all() and (room.free[held[0]] >= held[1]).all():

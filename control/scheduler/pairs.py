@@ -187,8 +187,8 @@ def _members(of: Whole, classes: int) -> list[Whole]:
 
 
 class Gandiva(UnitShares):
-    """Random pairs while GPUs are short. A pair is given up if it does less than a single job. All have equal
-    parts.
+    """Random pairs while GPUs are short. A pair is given up if it does less than a single job. All units have
+    equal parts.
 
     As in Gavel's code, the kept speeds of the two jobs are summed over all types.
     """

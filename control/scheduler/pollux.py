@@ -87,7 +87,8 @@ class Pollux(Scheduler):
         return np.where(state.running(), factor, 1.0)
 
     def _place(self, state: State, kind: Whole, gpus: Whole, stays: Flags) -> Assignment:
-        """Return GPUs for the jobs. Jobs that change nothing keep theirs; larger jobs choose first."""
+        """Return GPUs for the jobs. A job whose type and number do not change keeps its servers. Larger jobs
+        choose first."""
         sized = replace(state, gpus=np.where(gpus > 0, gpus, state.gpus))
         room = Room(self._cluster, sized)
         room.keep(stays & (gpus > 0))

@@ -87,7 +87,7 @@ def max_min(demand: Demand, rate: Real, least: Real | None = None, raised: Flags
     hardest = rate.max(axis=1)
     scale = float(hardest[raised].min())
     unit = np.maximum(scale, hardest / _EASIEST)
-    # The unit of a row that is only kept is its own level.
+    # The scale of a row that is not raised is its own level.
     unit = np.where(raised, unit, np.where(least > 0, least, np.inf))
     floor = np.where(raised | (least <= 0), 0.0, _SLACK - 1)
     uses = scipy.sparse.vstack((_by_row(np.ones_like(rate)), _by_type(demand, rows, kinds)), format="csr")
@@ -150,10 +150,10 @@ def filled(solve: Callable[[Real, Flags], Level], raised: Flags, nothing: Real) 
 
 
 def least_worth(demand: Demand, worth: Real, rate: Real, least: Real) -> Real | None:
-    """Return shares with the largest Σ countᵢ·worthᵢⱼ·Xᵢⱼ under Σⱼ rateᵢⱼ·Xᵢⱼ ≥ leastᵢ; None if there are
-    none.
+    """Return shares with the largest Σ countᵢ·worthᵢⱼ·Xᵢⱼ under Σⱼ rateᵢⱼ·Xᵢⱼ ≥ leastᵢ; None if no shares
+    satisfy it.
 
-    worth, rate: float64[n, r]; least: float64[n].
+    worth, rate: float64[n, r], value and speed of row i on type j. least: float64[n], in the unit of rate.
     """
     fits = demand.fits()
     rows, kinds = rate.shape

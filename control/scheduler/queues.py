@@ -40,7 +40,7 @@ class Fifo(Scheduler):
             if _place(room, state, row, self._random, fastest=self._fastest):
                 waiting = waiting[1:]
             elif self._backfill:
-                # A job that is as large and has the same constraints fits no better.
+                # A job of the same size with the same constraints does not fit either.
                 alike = (state.gpus[waiting] >= state.gpus[row]) & (
                     (state.throughput[waiting, :, 0] > 0) <= (state.throughput[row, :, 0] > 0)
                 ).all(axis=1)

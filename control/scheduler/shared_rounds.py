@@ -54,8 +54,8 @@ class SharedRounds(Scheduler):
         return self._placed(state, rows, chosen)
 
     def _rows(self, state: State) -> Whole:
-        """Return the rows of each unit's jobs, int64[u, 2]; −1 for a job that has ended. The first is −1 only
-        if both are."""
+        """Return the rows of each unit's jobs, int64[u, 2]; −1 for a job that has ended. If only one job is
+        left, its row comes first."""
         row_of = np.full(max(int(state.job.max(initial=-1)), int(self._pairs.max(initial=-1))) + 2, -1)
         row_of[state.job] = np.arange(len(state))
         rows = row_of[self._pairs]

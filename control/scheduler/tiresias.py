@@ -87,7 +87,7 @@ class Tiresias(Scheduler):
         return attained
 
     def _promotion_s(self, state: State) -> Real:
-        """Return the time at which each job is promoted if it goes on waiting, s, float64[n]. In the first
+        """Return the time at which each job is promoted if it keeps waiting, s, float64[n]. In the first
         queue it is inf.
         """
         able = (self._attained(state) >= self._thresholds[0]) & (self._knob > 0)

@@ -79,8 +79,8 @@ class Calibration:
 
 
 class _Table(Section):
-    # A strict model takes no plain data as a Value, whose own fields are strict instead. A table made from
-    # `units` has no source with docstrings, and looking for it takes long.
+    # A strict model would refuse plain data for a Value, so the fields of Value are strict instead. The
+    # models made from `units` have no source file with docstrings, and looking for one takes long.
     model_config = ConfigDict(strict=False, use_attribute_docstrings=False)
 
 

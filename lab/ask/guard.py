@@ -194,7 +194,7 @@ class _Loader(yaml.SafeLoader):
         return {key: entry for table in reversed(tables) for key, entry in table.items()}
 
 
-# YAML 1.1 requires a dot in a float, so PyYAML would read 1e-3 as text. No user means text by it.
+# YAML 1.1 requires a dot in a float, so PyYAML would read 1e-3 as text. Users mean a number by it.
 _Loader.add_implicit_resolver(
     _PREFIX + "float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )

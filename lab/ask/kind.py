@@ -108,7 +108,7 @@ class Kind(Protocol):
         )
 
     def metrics(self) -> Sequence[Metric]:
-        """Return its metrics, in the order of tables."""
+        """Return the metrics of this kind, in the order of tables."""
         ...
 
     def currency(self, run: Run) -> str:

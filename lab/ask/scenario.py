@@ -80,7 +80,8 @@ class Scenario(Section):
         return self
 
     def derived(self, calibration: Calibration) -> dict[str, Any]:  # noqa: ARG002 - pillars use it
-        """Return what a run's result depends on beside the scenario's own keys, in JSON types."""
+        """Return the further data that determine a run's result, besides the scenario's keys, in JSON
+        types."""
         return {}
 
 
@@ -166,7 +167,7 @@ def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Sce
         raise ScenarioError(f"{where}: vary: `vary` cannot vary itself")
     count = math.prod(map(len, scenario.vary.values()))
     _refuse_too_many(count * len(scenario.policies) * len(scenario.seeds), f"{where}: vary")
-    # Copied for each combination, so without the lists of values, which may be long.
+    # The copy for each combination leaves out the lists of values, which may be long.
     fixed = scenario.model_copy(update={"vary": {}})
     combinations = []
     for values in itertools.product(*scenario.vary.values()):
@@ -184,7 +185,8 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str], option: str =
     """Return the scenario with `KEY=VALUE` assignments applied in order; values are YAML.
 
     KEY is as in lab.ask.scenario. A key that varies becomes fixed to VALUE; `vary.KEY=[…]` lets it
-    vary. Raises ScenarioError that names the assignment. option: what gave them, for messages.
+    vary. Raises ScenarioError that names the assignment. option: the option that gave the assignments, for
+    messages.
     """
     raw = _plain(scenario)
     for assignment in assignments:
@@ -338,7 +340,7 @@ def _anchor(raw: dict[str, Any], folder: Path) -> None:
 
 
 def _anchored(key: str, value: Any, folder: Path) -> Any:
-    """Return a varied value of `key`, made relative to the folder as if the key had it."""
+    """Return a varied value of `key`, made relative to the folder as if it were the key's only value."""
     steps = key.split(".")
     nested: Any = value
     for step in reversed(steps):

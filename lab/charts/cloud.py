@@ -30,7 +30,8 @@ def ranking(recommendations: Sequence[Recommendation]) -> pd.DataFrame:
 
 
 def places(frame: pd.DataFrame) -> list[str]:
-    """Return BEST for the first row of `ranking`, FRONT for those that none beats in both, else OTHER."""
+    """Return BEST for the first row of `ranking`, FRONT for rows that no row beats in both time and cost,
+    else OTHER."""
     front = set(_front(frame).index)
     return [
         BEST if rank == 1 else FRONT if row in front else OTHER

@@ -151,7 +151,8 @@ _LOST = {"lost_gpu_h": "lost"}
 _WIDTH = 900
 _STRETCHES = 300
 _HELD_UP = 1.2
-"""Duration of what a fault held up, at least, over the median: ten times what jitter alone makes of it."""
+"""A fault delayed an iteration if its duration is at least this multiple of the median: ten times the excess
+that jitter alone causes."""
 _STEPS = {
     "detected": ("the fault is detected", SERIES[1], "circle"),
     "selected": ("another path is chosen", SERIES[2], "square"),
@@ -221,7 +222,7 @@ def _steps(look: Shown) -> pd.DataFrame:
 
 
 def _first_felt(begin_s: pd.Series, series: pd.DataFrame) -> float:
-    """Return when the first fault began that something waited for; the first of all if nothing waited."""
+    """Return the begin of the first fault that delayed an iteration, else of the first fault, s."""
     begins = sorted(begin_s.unique())
     ends, longest = series["at_s"] + series["duration_s"], _HELD_UP * series["duration_s"].median()
     for begin in begins:

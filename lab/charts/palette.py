@@ -28,12 +28,12 @@ _SCHEMES = {
     "none": "unlimited",
     "thorn-software": "autothrottle",
 }
-"""Schemes of a fabric, and the policy of containers whose look each has: they never stand side by side."""
+"""Scheme of a fabric → the container policy whose look it has. The two are never shown side by side."""
 _FURTHER = ("#D55E00", "#7A4B9E")
 _LAST = ("#B8A800", "#6B3E26")
-"""Colours that are near to some of the others: they come last."""
+"""Colours that resemble some of the others, so they are used last."""
 SERIES = (*_BASE.values(), *_FURTHER, *_LAST)
-"""Colours of lines that are no policies."""
+"""Colours of lines that do not stand for a policy."""
 AREAS = (*SERIES, "#C7D59F", "#F3B6C6", "#3D4A8A")
 """Colours of areas on top of each other, all different: as many as a chart of a trace needs."""
 _ACRONYMS = ("vpa", "krr", "hpa", "fifo", "yarn", "las", "nccl")

@@ -26,7 +26,8 @@ AT_LEAST = "_at_least"
 
 _EXACT = "CASE WHEN status = 'ok' THEN latency_s ELSE CAST('infinity' AS DOUBLE) END"
 _KNOWN = "CASE WHEN status = 'ok' THEN latency_s ELSE greatest($end_s - at_s, 0) END"
-"""Latency of a request: one without an answer is later than all, and known to be as late as the run's end."""
+"""Latency of a request, in SQL. A request without an answer has an infinite latency (_EXACT), which is known
+to be at least its wait until the run's end (_KNOWN)."""
 
 _LEAST_STRETCH_S = 1.0
 """Shortest stretch, s. Hundreds of requests arrive in a second, enough for a 99th percentile."""
@@ -42,7 +43,7 @@ def stretch_s(run: Run, most: int) -> float:
 
 
 def over_time(run: Run, most: int) -> pd.DataFrame:
-    """Return what clients saw, one row for each of at most `most` equal stretches.
+    """Return the clients' figures over time, one row for each of at most `most` equal stretches.
 
     Columns: at_s, to_s; p50, p90, p99: latency of the requests that arrived in the stretch, s, NaN if there
     are none; p50_at_least, …: whether that is a lower bound (lab.containers.run.figures); arrived_rps,
@@ -92,7 +93,8 @@ def _bounded(exact: pd.Series, known: pd.Series) -> dict[str, np.ndarray[Any, An
         for column in (exact, known)
     )
     bounds = ~np.isnan(least) & ~np.isfinite(rows)
-    # A percentile is no less than a lower one, whose exact value may exceed what is known of the late ones.
+    # A percentile is at least as large as every lower one. The exact value of a lower percentile may exceed
+    # the known bound of a higher one.
     values = np.fmax.accumulate(np.where(bounds, least, rows), axis=1)
     columns = {key: values[:, place] for place, key in enumerate(PERCENTILES)}
     return columns | {f"{key}{AT_LEAST}": bounds[:, place] for place, key in enumerate(PERCENTILES)}

@@ -57,9 +57,9 @@ def heat(frame: pd.DataFrame, across: str, down: str, metric: str, title: str) -
 
 
 def pareto(frame: pd.DataFrame, one: str, two: str, titles: tuple[str, str]) -> alt.LayerChart:
-    """Draw every point by two metrics, and a line through those that none beats in both.
+    """Draw every point by two metrics, and a line through the points that no point beats in both.
 
-    Columns: the metrics, line, label, best (whether none beats it).
+    Columns: the metrics, line, label, best (whether no point beats it).
     """
     named = frame.rename(columns={one: "one", two: "two"})
     base = alt.Chart(named, height=_height(named)).encode(
@@ -76,8 +76,8 @@ def pareto(frame: pd.DataFrame, one: str, two: str, titles: tuple[str, str]) -> 
 
 
 def _scale(frame: pd.DataFrame) -> alt.Scale:
-    """Return a scale of the means, with as much room again on each side for their intervals: those of few
-    seeds are so wide that no line could be told from another."""
+    """Return a scale that covers the means, and the same span again on each side for their intervals.
+    Intervals of few seeds may be so wide that a scale for all of them would merge the lines."""
     low, high = float(frame["mean"].min()), float(frame["mean"].max())
     if not high >= low:  # No mean is known.
         return alt.Scale(zero=False)

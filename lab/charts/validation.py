@@ -1,7 +1,7 @@
 """Draws twin and testbed over each other: use, limits and latency.
 
 For: data frames and charts of the page "Validation". Not for: judging (lab.containers.validate) or one
-backend alone (lab.charts.drawing). Dashes tell the two backends apart without colour.
+backend alone (lab.charts.drawing). Dashes distinguish the two backends without colour.
 """
 
 from __future__ import annotations

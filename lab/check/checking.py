@@ -163,8 +163,8 @@ def _history(allocator: Allocator, seed: int, *, spoil: bool = False) -> list[An
 
 
 def _imports(mine: Own) -> list[Finding]:
-    """Return whether a file works without clocks, sockets and randomness of its own; no finding for a
-    package.
+    """Return the finding on a file's imports, which must not be of clocks, sockets or randomness. A package
+    has no finding.
     """
     if not mine.place:
         return []

@@ -23,7 +23,7 @@ STEPS = ["run", "run", "groups", "serve", "oom", "join", "leave"]
 def take(fleet: DrivenFleet, step: str, random: np.random.Generator, ghosts: list[int]) -> None:
     """Take one step with a random part of the containers.
 
-    ghosts: ids that left, which go on reporting. Raises BrokenPromiseError.
+    ghosts: ids of containers that left but still report. Raises BrokenPromiseError.
     """
     some = [container for container in fleet.ids if random.random() < 0.6]
     seen = some + ghosts
@@ -48,7 +48,7 @@ def take(fleet: DrivenFleet, step: str, random: np.random.Generator, ghosts: lis
 
 
 def _spans(owners: list[int], random: np.random.Generator) -> Spans:
-    """Return the spans of requests that each called one container, by way of another."""
+    """Return spans of requests that each called one container through another one."""
     ends = np.array([owners[-1], owners[0]] if owners else [], np.int64)
     request, owner = np.repeat(np.arange(40), len(ends)), np.tile(ends, 40)
     late = np.repeat(random.gamma(0.3, 1.0, 40), len(ends))

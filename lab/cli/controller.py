@@ -67,7 +67,7 @@ def enroll(
 @app.command("revoke")
 def revoke(
     which: Annotated[
-        str, argument("NAME|SERIAL", "An agent, for all its certificates; or the serial number of one.")
+        str, argument("NAME|SERIAL", "Agent whose certificates are all revoked, or serial number of one.")
     ],
     pki: PkiOption = DEFAULT_PKI,
 ) -> None:

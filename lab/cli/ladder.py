@@ -35,7 +35,7 @@ def ladder(
     egress: Annotated[float, option("USD", "Price of moving it to another region, $/GB.", min=0.0)] = 0.09,
     deadline: Annotated[
         str | None,
-        option("TIME", "Longest time of the job, e.g. 5d; with --jobs, of those without a deadline_h."),
+        option("TIME", "Longest time of the job, e.g. 5d; with --jobs, of jobs without a deadline_h."),
     ] = None,
     jobs: Annotated[
         Path | None,

@@ -28,8 +28,8 @@ def _is_watched() -> bool:
 class Bar:
     """Progress over several runs. Call it with (label, fraction of that run), as lab.runs.runner does.
 
-    Runs may go on in parallel. The bar appears only on a terminal or in a notebook, only after PATIENCE_S,
-    and disappears at the end. preparing: its text before a run has begun.
+    Several runs may report in parallel. The bar appears only on a terminal or in a notebook, only after
+    PATIENCE_S, and disappears at the end. preparing: its text before a run has begun.
     """
 
     def __init__(self, runs: int, *, wanted: bool, preparing: str = PREPARING) -> None:

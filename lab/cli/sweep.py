@@ -108,7 +108,7 @@ def sweep(
             progress=not no_progress,
         ).swept
     except KeyboardInterrupt:
-        typer.echo("twinbed: what is done stays done; the same command with --resume goes on", err=True)
+        typer.echo("twinbed: finished runs are kept; the same command with --resume continues", err=True)
         raise
     shown = results.chosen(swept, metrics)
     if out is not None:

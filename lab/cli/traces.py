@@ -114,7 +114,7 @@ def convert(
         from traces.prometheus import kept
 
         kept.write(history, out)
-        notes.append(f"Owners, and what was in force and happened, are in {kept.beside(out)}.")
+        notes.append(f"Owners, settings and events are in {kept.beside(out)}.")
     else:
         from traces import parquet
 

@@ -125,7 +125,7 @@ class Server:
             refusal = None if response.status == http.client.OK else self._refused(url, response)
             while refusal is None and (piece := response.read(PIECE_BYTES)):
                 feed(piece)
-            # Fewer bytes than were announced are no error to `read` with a size.
+            # `read` with a size does not raise an error if fewer bytes come than were announced.
             cut = bool(response.length)
         except (http.client.HTTPException, OSError) as error:
             self.close()
@@ -148,7 +148,7 @@ class Server:
                 connection.request(verb, self._path + path, body, headers)
                 return connection.getresponse()
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-                # A server may close a connection that was idle; a fresh one must answer.
+                # A server may close an idle connection, so a fresh connection must answer.
                 self.close()
                 if last:
                     raise

@@ -152,8 +152,8 @@ class PodContainer:
         self._patch({group: {name: record[group].get(name)}})
 
     def floor_bytes(self) -> int:
-        """See Target. It is 0 here: the API does not tell a container's use, and the kubelet refuses a limit
-        below that (KEP-1287)."""
+        """See Target. It is 0 here: the API does not report a container's use, and the kubelet refuses a
+        limit below that (KEP-1287)."""
         return 0
 
     def counters(self) -> Counters:

@@ -89,7 +89,7 @@ RARELY_S = 300.0
 missed."""
 
 BATCH_CELLS = 2_000_000
-"""Intervals × containers of a batch: 16 MB per quantity, and answers of at most 60 MB."""
+"""Largest size of a batch, intervals × containers: 16 MB per quantity, and answers of at most 60 MB."""
 
 MOST_PODS = 200
 """Pods of a batch: their names make a query of some 10 kB."""
@@ -153,7 +153,7 @@ def fetch(access: Access, question: Question, progress: Progress | None = None) 
 
 
 def window_of(question: Question) -> Window:
-    """Return the intervals of a question. Raises ScenarioError for a step or a time that cannot be."""
+    """Return the intervals of a question. Raises ScenarioError for an impossible step or time."""
     step_s = question.step_s
     if not 0.001 <= step_s <= 86_400 or abs(step_s * 1000 - round(step_s * 1000)) > 1e-6:
         raise ScenarioError(f"--step {step_s:g} s: expected whole milliseconds, from 1 ms to 1 day")
@@ -183,7 +183,7 @@ def parsed(selector: str) -> list[tuple[str, str]]:
 
 
 class _Reading:
-    """One reading of a server. notes: the server's warnings."""
+    """One reading of a server's history. notes: the server's warnings."""
 
     def __init__(
         self, server: Server, question: Question, matchers: list[tuple[str, str]], window: Window
@@ -298,7 +298,7 @@ class _Reading:
 
     def _json(self, path: str, form: list[tuple[str, str]]) -> list[object]:
         body = Body(self._server.url(_API + path))
-        # Prometheus takes the values of a label by GET alone.
+        # Prometheus serves the values of a label by GET only.
         self._server.post(_API + path, form, body.feed, get=path.endswith("/values"))
         answer = body.listed()
         self._warnings |= dict.fromkeys(answer.warnings)

@@ -68,13 +68,13 @@ class Dask:
     @contextmanager
     def session(self, work: Work[Any, Any], progress: Progress | None) -> Iterator[Session]:
         """Return the engine, started; see lab.engine.ports.Engine."""
-        # Dask logs every lost connection; relevant ones end as an error or a retry.
+        # Dask logs every lost connection. A relevant one ends in an error or a retry.
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         with ExitStack() as stack:
             address = self._address
             cluster = None
             if not address:
-                # It would wait for its workers for ever, so it begins without any.
+                # Dask would wait for its workers for ever, so it begins without any.
                 cluster = _dask.LocalCluster(
                     n_workers=0,
                     threads_per_worker=1,
@@ -229,8 +229,8 @@ class _Session:
         return Outcome(number, error=BackendError(f"{type(error).__name__}: {error}"))
 
     def _connected_again(self) -> None:
-        """Wait until Dask's client has its scheduler again, which has forgotten all that was under way.
-        Raises BackendError after REACH_S."""
+        """Wait until Dask's client is connected to its scheduler again. The scheduler has forgotten all units
+        in progress. Raises BackendError after REACH_S."""
         deadline_s = time.monotonic() + REACH_S
         while self._client.status != "running":
             if time.monotonic() > deadline_s or self._client.status == "closed":
@@ -239,13 +239,14 @@ class _Session:
         self._files.clear()
 
     def _gathered(self, futures: list[Any]) -> list[Any]:
-        """Return the results, None for those to be made again. Dask itself does so mostly."""
+        """Return the results; None for the units that must be made again. Usually Dask itself makes a lost
+        result again."""
         if not futures:
             return []
         try:
             return list(self._asked(self._client._gather, futures))
         except _dask.CancelledError:
-            # A worker died with a result, and Dask gave up making it again.
+            # A worker with a result died, and Dask gave up making the result again.
             return [None] * len(futures)
         except OSError:
             raise self._gone() from None
@@ -270,7 +271,7 @@ class _Session:
         except (OSError, ValueError):
             raise self._gone() from None
         self._seen_s = now_s
-        # A worker that dies while its nanny is still starting it is not restarted; idempotent.
+        # A worker that dies while its nanny is still starting it is not restarted. This call is idempotent.
         self._own()
         usable = sum(count for worker, count in threads.items() if worker not in self._refused)
         if usable:
@@ -298,7 +299,7 @@ class _Session:
                 content = opened.read()
             about = _Input(Path(file).name, hashlib.sha256(content).hexdigest())
             with warnings.catch_warnings():
-                # It is large because it is a file.
+                # This task is large because it contains a file.
                 warnings.simplefilter("ignore", UserWarning)
                 future = self._client.submit(_content, content, key=f"twinbed-input-{about.sha256}")
             self._files[file] = about, future
@@ -344,7 +345,7 @@ def _about() -> tuple[str, str]:
 
 
 def _content(content: bytes) -> bytes:
-    """Run by a worker: a file's content as it came."""
+    """Run by a worker: return a file's content unchanged."""
     return content
 
 

@@ -91,7 +91,7 @@ class _Here:
                 raise
 
         outcome = carried_out(self._work, number, unit, guarded)
-        # What progress raises is meant for the caller, and is no failure of the unit.
+        # An exception of `progress` is meant for the caller. It is no failure of the unit.
         if raised:
             raise raised[0]
         return [outcome]
@@ -109,7 +109,7 @@ class _Processes:
         try:
             future = self._executor.submit(_in_worker, self._work, number, unit)
         except BrokenProcessPool:
-            # A worker died between two calls. This attempt is lost with the others.
+            # A worker died between two calls. Its unit and all others of the pool lose this attempt.
             future = Future()
             future.set_exception(BrokenProcessPool())
         self._under_way[future] = number
@@ -132,7 +132,7 @@ class _Processes:
             else:
                 raise error
         if broken:
-            # All others end with their pool.
+            # All other workers end with their pool.
             outcomes += [_lost(number) for number in self._under_way.values()]
             self._under_way.clear()
             self.close()
@@ -226,7 +226,7 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _stop_again(swallowed: sys.UnraisableHookArgs) -> None:
-    """Ask once more for a stop that came in a destructor, out of which no exception comes."""
+    """Ask once more for a stop that arrived in a destructor, which swallows exceptions."""
     if swallowed.exc_type is _StoppedError:
         threading.Timer(_POLL_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
     else:
@@ -238,7 +238,7 @@ def _in_worker(work: Work[Any, Any], number: int, unit: Unit[Any]) -> Outcome[An
         _Worker.working = True
         outcome = portable(carried_out(work, number, unit, _say))
     except _StoppedError:
-        # The result is no longer wanted, and there is nothing left to do.
+        # The result is no longer wanted, and no work is left.
         os._exit(0)
     finally:
         _Worker.working = False

@@ -63,7 +63,7 @@ class Session(Protocol):
 
     @property
     def width(self) -> int:
-        """The number of units that should be under way, so that no worker waits."""
+        """The number of units that should be in progress, so that no worker waits."""
         ...
 
     def submit(self, number: int, unit: Unit[Any]) -> None:

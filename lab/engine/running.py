@@ -43,7 +43,7 @@ def run(
 
 
 class _Course:
-    """Units on their way through a session."""
+    """Units in progress on a session."""
 
     def __init__(self, session: Session, units: Sequence[Unit[Any]], wanted: Callable[[str], bool]) -> None:
         self._session, self._units = session, units

@@ -29,7 +29,7 @@ _LEAST_RISK, _MOST_RISK = 0.5, 25.0
 def choose(*, running: bool) -> AdviceRequest | None:
     """Show the widgets, disabled while a job is running. Returns the request, None if it is not complete.
 
-    Uploads are not lent to it yet: see `lent`.
+    Uploads are added to the request later, by `lent`.
     """
     names = [*shipped(), *_TITLES]
     source = st.selectbox(
@@ -62,7 +62,7 @@ def choose(*, running: bool) -> AdviceRequest | None:
     request = AdviceRequest(risk=risk / 100, hosts=hosts, host_cores=cores)
     with place:
         asked = _history(source, request, running)
-    # Only now: a field that is not drawn forgets its file.
+    # This comes last, because a field that is not drawn forgets its file.
     if (hosts is None) != (cores is None):
         st.error("Give both, the number of hosts and the cores of each, or neither.")
         return None
@@ -75,7 +75,7 @@ def _history(source: str | None, request: AdviceRequest, running: bool) -> Advic
         return _own(request, running)
     if source == _SERVER:
         return _server(request, running)
-    # A browser may send any text as its choice, also the path of another file.
+    # A browser may send any text as its choice, even the path of another file.
     return replace(request, source=source) if source in shipped() else None
 
 
@@ -137,7 +137,7 @@ def _own(request: AdviceRequest, running: bool) -> AdviceRequest | None:
 
 
 def _uploaded() -> list[Upload]:
-    """Return the uploaded files. Raises TraceError for one that is no history."""
+    """Return the uploaded files. Raises TraceError for a file that is not a history."""
     given = [uploads.received(file) for file in st.session_state.get("advice_files") or []]
     return [uploads.accept(file.name, file.content, file.problem, TYPES) for file in given]
 

@@ -46,19 +46,19 @@ FORMS = {
 
 _MIB = 1 << 20
 _APART = ("name", "verdict", "reason")
-"""Columns of an advice that the table does not have, or has at its ends."""
+"""Columns of an advice that the table leaves out, or shows at its ends."""
 _LINES = {
     "Limit now": ("current", "limit", "#d55e00", []),
     "Limit advised": ("advised", "limit", "#1A7FC4", []),
     "Request now": ("current", "request", "#d55e00", [5, 4]),
     "Request advised": ("advised", "request", "#1A7FC4", [5, 4]),
 }
-"""Lines over a history: whose setting, which, colour, dashes."""
+"""Lines over a history: whose setting, which setting, colour, dashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a child found.
+    """Result of a child.
 
     asked: AdviceRequest.asked of its question
     advice: the advice
@@ -82,7 +82,7 @@ class Answer:
 
 
 def show(answer: Answer) -> None:
-    """Show all of it."""
+    """Show all parts of the answer."""
     advice = answer.advice
     result = table.result(advice)
     section("What to set")

@@ -25,7 +25,7 @@ from lab.explorer.job import Queue, Watch
 from twinbed import BackendError, ScenarioError, TwinbedError
 
 _LOOK_S = 0.5
-"""How often it is looked whether the visitor is still there, s."""
+"""Interval at which the child checks whether the visitor is still there, s."""
 _QUEUE = Queue(limits.shared().workers, limits.shared().waiting)
 
 
@@ -82,17 +82,17 @@ def _ask(asked: bytes, watch: Watch) -> Answer | str:
 def main() -> int:
     """Answer the question on standard input. Returns 0 if there is an answer or a user's mistake."""
     most_bytes, most_s, question, most = pickle.load(sys.stdin.buffer)
-    # An orphan ends too: its explorer is not there to end it.
+    # An orphan ends too, because its explorer cannot end it any more.
     signal.alarm(round(2 * most_s))
     limits.bound_memory(most_bytes)
     with os.fdopen(os.dup(1), "wb") as out:
-        # What a library prints is no part of the answer.
+        # Output that a library prints is no part of the answer.
         os.dup2(2, 1)
         answer: Answer | str
         try:
             answer = recommending.answer(question, in_use(), Measurements(), most=most)
         except BackendError:
-            # Memory is short, which is no mistake of the user's.
+            # The machine is short of memory, which is no mistake of the user's.
             return 1
         except TwinbedError as error:
             answer = str(error)

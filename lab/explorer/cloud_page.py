@@ -176,7 +176,7 @@ def _more(share: float) -> str:
 
 def _ranking(question: Question, frame: pd.DataFrame) -> None:
     section("Ranking")
-    # One unit for all rows, so that they can be compared; hours if no time is known.
+    # One unit for all rows makes them comparable. The unit is the hour if no time is known.
     size, unit = words.unit(float((3600 * frame["time_h"]).fillna(7200.0).median()))
     shown = pd.DataFrame(
         {

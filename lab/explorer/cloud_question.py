@@ -145,8 +145,8 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
 
 
 def _narrowed(catalogue: Catalogue) -> tuple[Catalogue, str, str]:
-    """Show the choice of a cloud and a GPU. Returns the prices of these alone, a suffix for the keys of what
-    depends on them, and the GPU, "" for any type."""
+    """Show the choice of a cloud and a GPU. Returns the prices of this cloud and GPU only, a suffix for the
+    keys of what depends on them, and the GPU, "" for any type."""
     keys, value = "", ""
     for (column, label), place in zip(
         (("provider", "Cloud"), ("gpu_model", "GPU")), st.columns(2), strict=True
@@ -210,7 +210,7 @@ def _upload(label: str, types: list[str], most_mib: int, key: str, about: str | 
 
 
 def title(name: str) -> str:
-    """Return what a shipped job trains, or its name if the file does not state it."""
+    """Return a shipped job's title, or its name if the file has no title."""
     return _shipped(name).title or name
 
 

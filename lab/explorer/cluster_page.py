@@ -57,7 +57,7 @@ def page() -> None:
 
 
 def _ask() -> None:
-    """Show what may be changed in the shipped scenario, and the button that runs it."""
+    """Show the fields for changes of the shipped scenario, and the button that runs it."""
     busy = session.job() is not None
     scenario = load(_SCENARIO)
     policies = questions.policies("cluster", scenario, list(POLICIES))
@@ -120,7 +120,7 @@ def _chosen(asked: dict[str, Question]) -> list[Run]:
         format_func=lambda text: html.markdown(title(text)),
         key=f"cluster_shown_{key}_{beside}",
     )
-    # The same policy of both questions side by side.
+    # The same policy of two questions is shown side by side.
     runs = sorted((run for run in runs if run.policy in kept), key=lambda run: policies.index(run.policy))
     if len(runs) > MAX_POLICIES:
         st.info(f"{len(runs)} runs are chosen; the first {MAX_POLICIES:d} are shown. Choose fewer policies.")

@@ -72,7 +72,7 @@ def clients(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> None:
 
 
 def clients_csv(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> str:
-    """Return what clients saw in every stretch of every run. Columns: run, policy, then those of
+    """Return the clients' figures in every stretch of every run. Columns: run, policy, then those of
     services.over_time."""
     parts = [
         frames[look.title].assign(run=look.run.id, policy=look.run.policy).set_index(["run", "policy"])

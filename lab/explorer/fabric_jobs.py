@@ -52,7 +52,7 @@ _LOOK_AGAIN_S = 30.0
 
 
 def ask(job: str) -> None:
-    """Show what may be changed in a question about a job, a key of JOBS, and the button that runs it."""
+    """Show the fields for changes of a question about a job, a key of JOBS, and the button that runs it."""
     busy = session.job() is not None
     part = {"training": _training, "collective": _collective, "fleet": _fleet}[job](busy)
     texts = st.multiselect(
@@ -190,7 +190,7 @@ def _chosen(asked: Mapping[str, Question]) -> Question:
 
 @st.cache_data(max_entries=4096, show_spinner=False)
 def _measured(root: str, run_id: str) -> tuple[str, ...]:
-    """Return what a stored run of a fabric measured."""
+    """Return the sections of JOBS that a stored run of a fabric has; () if the run was removed."""
     try:
         run: Run = RunStore(root).open(run_id)
     except StoreError:

@@ -35,8 +35,8 @@ from twinbed import TwinbedError, own
 
 _LOG = logging.getLogger(__name__)
 
-# The framework leaves a hand's breadth of empty page above the title and between the sections, too little
-# contrast in captions, chosen options and charts, and no sign of where the keyboard is.
+# By default the framework leaves much empty space above the title and between the sections, has too little
+# contrast in captions, chosen options and charts, and does not mark the element that has the keyboard focus.
 _STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding-top: 4rem; padding-bottom: 4rem; max-width: 100rem; }
 [data-testid="stSidebarUserContent"] { padding-top: 0; }
@@ -57,7 +57,7 @@ _STYLE = """<style>
 </style>"""
 
 _ON_A_PHONE = '<div class="tb-phone">The choices of a page and the other pages are behind » above.</div>'
-"""A narrow window hides the side with the Run button, which the pages speak of."""
+"""A narrow window hides the side with the Run button, to which the pages refer."""
 
 _NO_OWN_CODE = "your own code runs from the command line and the Python API, not here"
 
@@ -105,12 +105,13 @@ def show() -> None:
 
 
 def _of_new_widgets() -> dict[str, list[str]]:
-    """Return what the address gives to widgets that are about to be drawn for the first time."""
+    """Return the address's values for widgets that are about to be drawn for the first time."""
     return {key: st.query_params.get_all(key) for key in st.query_params if key not in st.session_state}
 
 
 def _not_taken(given: Mapping[str, list[str]]) -> Iterator[str]:
-    """Yield a line for each value in the address that its field did not take; the framework says nothing."""
+    """Yield a line for each value in the address that its field did not take. The framework itself reports
+    nothing."""
     context = get_script_run_ctx()
     if context is None:
         return

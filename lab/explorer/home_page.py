@@ -48,7 +48,7 @@ def _containers() -> None:
 
 
 def _nothing() -> None:
-    """Do nothing: the page Fabric computes its answer when it is drawn."""
+    """Do nothing, because the page Fabric computes its answer when it is drawn."""
 
 
 _EXAMPLES = {

@@ -37,7 +37,8 @@ def parts() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """color, title: of the run; figure, unit: the main figure; remark: below it; below: names and figures."""
+    """A run's card. color, title: of the run; figure, unit: the main figure; remark: text below the figure;
+    below: names and further figures."""
 
     color: str
     title: str
@@ -49,8 +50,8 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """name: heading; cells: text of each run, and whether it is the best; about: text under the pointer;
-    section: whether a group of rows begins here."""
+    """A row of the table. name: heading; cells: text of each run, and whether it is the best; about: text
+    under the pointer; section: whether a group of rows begins here."""
 
     name: str
     cells: Sequence[tuple[str, bool]]
@@ -80,7 +81,7 @@ _SERVICE_CARD = (
 _SPECIAL = re.compile(r"[\\`*{}\[\]<>()#+!|~$&]|(?<!\w)_|_(?!\w)|:(?=\S)|^[-=]|(?<=^\d)\.")
 """What Markdown or Streamlit interpret: anywhere, at the edge of a word, or at the beginning of a line."""
 _ADDRESS = re.compile(r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=\w)", re.IGNORECASE)
-"""Where an address is torn. Browsers make bare addresses into links, and no escape prevents that."""
+"""Where an address is split. Browsers make bare addresses into links, and no escape prevents that."""
 _TEAR = "\N{WORD JOINER}"
 _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
 """Figures that begin a new group of rows: throttling, events, reservations."""
@@ -158,8 +159,8 @@ def heading(shown: Shown, remark: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return text as one line of Markdown that shows it literally: no link, no image, no markup. For all
-    text that others chose: addresses, uploads, stored runs."""
+    """Return text as one line of Markdown that shows it literally: no link, no image, no markup. Use it for
+    all text that others chose: addresses, uploads, stored runs."""
     torn = _ADDRESS.sub(_TEAR, " ".join(text.split()))
     return _SPECIAL.sub(r"\\\g<0>", torn)
 
@@ -199,7 +200,7 @@ def _row(metric: Metric, values: list[float], bounds: Sequence[bool], currency: 
 
 
 def _readable(metric: Metric, values: list[float]) -> tuple[Metric, list[float]]:
-    """Return the metric and its values in a unit that people read, where it is a duration: the row's."""
+    """Return the metric and its values. A duration gets the unit that suits its row."""
     if metric.unit != "s":
         return metric, values
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)

@@ -34,8 +34,8 @@ _LOOK_S = 0.5
 
 
 class Queue:
-    """workers: jobs that run at once; length: jobs that may wait besides. Every method may be called by any
-    thread."""
+    """The jobs of all visitors in order of arrival. workers: number of jobs that run at once; length: number
+    of further jobs that may wait. Any thread may call every method."""
 
     def __init__(self, workers: int, length: int) -> None:
         self._workers, self._length = workers, length
@@ -118,7 +118,8 @@ def _always() -> bool:
 
 
 class _Work:
-    """What a Job and its thread share. It is separate from Job, so that the thread keeps no Job alive.
+    """The state that a Job and its thread share. It is separate from Job, so that the thread keeps no Job
+    alive.
 
     process: the child, None before it is started.
     """

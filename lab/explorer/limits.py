@@ -21,7 +21,7 @@ WORKERS, MEMORY_GB = "TWINBED_EXPLORER_WORKERS", "TWINBED_EXPLORER_MEMORY_GB"
 _LEAST_BYTES = 512 << 20
 """Least memory of a worker, bytes. Its imports alone take some 200 MiB."""
 _NEARLY_ALL = 0.9
-"""Share of the memory that a process may have from which an error is taken for want of memory."""
+"""Share of the allowed memory from which on an error counts as lack of memory."""
 
 RUN_S = 1800.0
 """Longest time of one question's runs, s. The shipped questions take seconds to minutes."""
@@ -39,7 +39,7 @@ TABS = 64
 SHELF_S = 3600.0
 """How long an upload or an answer is kept for the reload of its address, s."""
 SHELF = 32
-"""Most uploads, and most answers, that are kept so."""
+"""Most uploads, and most answers, that are kept for reloads."""
 UPLOADS_BYTES = 512 << 20
 """Most bytes of all visitors' uploads together: eight of the largest."""
 UPLOADS = 4 * TABS
@@ -48,7 +48,7 @@ UPLOADS = 4 * TABS
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What all visitors share.
+    """The limits that all visitors share.
 
     workers: runs at once; memory_bytes: memory of one worker, bytes; waiting: places in the queue.
     """
@@ -96,8 +96,8 @@ def bound_memory(most_bytes: int) -> None:
 
 
 def is_short_of_memory() -> bool:
-    """Return whether this process uses nearly all memory that `bound_memory` left it. Libraries turn want of
-    memory into errors of every kind."""
+    """Return whether this process uses nearly all memory that `bound_memory` left it. Libraries report lack
+    of memory as errors of every kind."""
     most_bytes, _ = resource.getrlimit(resource.RLIMIT_DATA)
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     used_kib = int(status.partition("VmData:")[2].split()[0])

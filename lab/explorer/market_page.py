@@ -52,7 +52,7 @@ def page() -> None:
 
 
 def _ask() -> None:
-    """Show what may be changed in the shipped scenario, and the button that runs it."""
+    """Show the fields for changes of the shipped scenario, and the button that runs it."""
     busy = session.job() is not None
     scenario = load(_SCENARIO)
     job = cloud_of(scenario).job

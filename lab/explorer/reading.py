@@ -107,11 +107,11 @@ def _too_much() -> str:
 
 def main() -> int:
     """Read the request on standard input and write the answer. Return 0 if there is one."""
-    # An orphan ends too: its explorer is not there to end it.
+    # An orphan ends too, because its explorer cannot end it any more.
     signal.alarm(round(2 * limits.READ_S))
     most_bytes, sort, wanted, folder, *names = json.loads(sys.stdin.readline())
     limits.bound_memory(most_bytes)
-    # So that messages contain the file's name, not its temporary path.
+    # Messages then contain the file's name instead of its temporary path.
     os.chdir(folder)
     try:
         answer = facts(load(names[0])).plain() if sort == "trace" else _job(**json.loads(wanted))
@@ -119,7 +119,7 @@ def main() -> int:
         if len(text) > _ANSWER_BYTES:
             raise TraceError(f"{names[0]}: too many containers or samples; use the command line")
     except (TwinbedError, MemoryError) as error:
-        # A reader takes Arrow's want of memory for a damaged file.
+        # A reader takes Arrow's lack of memory for a damaged file.
         short = isinstance(error, MemoryError) or isinstance(error.__context__, MemoryError)
         text = json.dumps({"error": f"{names[0]}: {_too_much()}" if short else " ".join(str(error).split())})
     sys.stdout.write(text)

@@ -99,7 +99,7 @@ _FAILURE, _CANCELLED = "failure", "cancelled"
 
 
 def take_finished() -> None:
-    """Show the runs of a job that has ended, or keeps the reason why it failed."""
+    """Show the runs of a job that has ended, or store the reason why it failed."""
     job = session.job()
     if job is None:
         return
@@ -116,7 +116,8 @@ def take_finished() -> None:
 
 
 def show(so_far: Callable[[Status], object] = lambda _status: None) -> None:
-    """Show the session's job, or why the last one failed. so_far: draws what has come of its answer."""
+    """Show the session's job, or why the last one failed. so_far: function that draws the part of the answer
+    that has arrived."""
     if session.job() is not None:
         _follow(so_far)
     elif failed := st.session_state.get(_FAILURE):
@@ -132,7 +133,7 @@ def clear() -> None:
 
 
 def fail(message: str) -> None:
-    """Say why there is no job."""
+    """Record why no job was started, so that the page shows it."""
     st.session_state[_FAILURE] = message
 
 

@@ -73,7 +73,7 @@ def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _table(matching: pd.DataFrame) -> list[str]:
     """Show the runs, the newest first. Returns the ids of the ticked ones."""
-    # Runs of other kinds have none of the containers' figures.
+    # Runs of other kinds lack the containers' figures.
     columns = [column for column in _COLUMNS if column in matching and matching[column].notna().any()]
     frame = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
         created_at=pd.to_datetime(matching["created_at"]), policy=matching["policy"].map(title)

@@ -22,7 +22,8 @@ _LEAST = 3
 
 @dataclass(slots=True)
 class _Page:
-    """place: of the list, below the title; drawn: the sections so far."""
+    """A page's list of sections. place: where the list is drawn, below the title; drawn: the sections so
+    far."""
 
     place: DeltaGenerator | None = None
     drawn: list[str] = field(default_factory=list)

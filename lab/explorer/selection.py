@@ -144,7 +144,7 @@ def _text(key: str, text: str, problems: list[str]) -> dict[str, str]:
     if known is None or text in known:
         return {key: text}
     problems.append(
-        f"The address has {key}={text}, which is none of {', '.join(known)}; the default is used."
+        f"The address has {key}={text}, which is not one of {', '.join(known)}; the default is used."
     )
     return {}
 

@@ -144,7 +144,7 @@ def _application(before: ServiceChoices, running: bool) -> str:
         name: f"{(app.title or name).partition(' (')[0]} · {len(app.container_names())} containers"
         for name, app in apps.items()
     }
-    # The smallest first: its answer is there soonest.
+    # The smallest application comes first, because its answer comes soonest.
     names = sorted(apps, key=lambda name: len(apps[name].container_names()))
     picked = _one_of(
         "Application",

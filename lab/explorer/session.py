@@ -39,7 +39,7 @@ _LASTING = {
     "upload_problem",
     "cloud_answered",
 }
-"""What stays in a session when the browser goes back: what a visitor gave or waits for, not choices."""
+"""Parts of a session that stay when the browser goes back: what a visitor gave or waits for, not choices."""
 
 
 class Owner(Protocol):
@@ -133,14 +133,14 @@ class Answers(Generic[Answer]):
 
 
 def goes_through_history() -> bool:
-    """Return whether the browser went back or forward to this address. A write into it would be a new entry
-    of the history, from which nobody gets back any more."""
+    """Return whether the browser went back or forward to this address. A write into the address would add an
+    entry to the history, and the visitor could not go forward any more."""
     context = get_script_run_ctx()
     return context is not None and context.is_history_navigation
 
 
 def follow_history() -> None:
-    """Forget all choices if the browser went back or forward: the address tells them, as after a reload."""
+    """Forget all choices if the browser went back or forward: the address has them, as after a reload."""
     if goes_through_history():
         for key in set(map(str, st.session_state)) - _LASTING:
             del st.session_state[key]
@@ -148,12 +148,12 @@ def follow_history() -> None:
 
 def write_address(wanted: Mapping[str, str | list[str]]) -> None:
     """Write a page's parameters into the address if they differ: each write is a message to the browser.
-    What names a job or an upload stays, and so do the values of widgets that keep theirs in the address; such
-    widgets come before."""
+    Names of jobs and uploads stay. So do the values of widgets that keep them in the address; these widgets
+    must be drawn before this call."""
     if goes_through_history():
         return
     for key in set(st.query_params) - {*wanted, *_NAMED}:
-        with suppress(StreamlitAPIException):  # A widget's own, which nobody else may remove.
+        with suppress(StreamlitAPIException):  # A widget's own parameter, which only the widget may remove
             del st.query_params[key]
     changed = {
         key: value
@@ -165,8 +165,8 @@ def write_address(wanted: Mapping[str, str | list[str]]) -> None:
 
 
 def place(options: Sequence[str], asked: str, key: str, widget: str) -> int | None:
-    """Return the place of an address's value among the options, None if it is not there; a line on the page
-    says so when the widget that has them is drawn first. key: of the value in the address."""
+    """Return the index of an address's value among the options; None if it is not one of them, which a line
+    on the page reports when the widget is first drawn. key: key of the value in the address."""
     if asked in options:
         return options.index(asked)
     if asked and widget not in st.session_state:
@@ -276,7 +276,7 @@ def drop_job() -> Owner:
 
 
 class Tabs:
-    """most: tabs that may be open at once. Every method may be called by any thread."""
+    """The tabs that are open. most: largest number of open tabs. Any thread may call every method."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -284,8 +284,8 @@ class Tabs:
         self._present: dict[str, Callable[[], bool]] = {}
 
     def admit(self, tab: str, present: Callable[[], bool]) -> bool:
-        """Return whether the tab has a place, and give it one that is free. present: whether it is
-        connected; a tab that is not gives up its place."""
+        """Return whether the tab has a place, after giving it a free one if possible. present: whether the
+        tab is connected; a disconnected tab gives up its place."""
         with self._lock:
             self._present = {name: is_there for name, is_there in self._present.items() if is_there()}
             if tab not in self._present and len(self._present) >= self._most:

@@ -15,8 +15,8 @@ Thing = TypeVar("Thing")
 
 
 class Shelf(Generic[Thing]):
-    """most: things that are kept, of which the longest unused go first; keep_s: how long an unused one is
-    kept, s. Every method may be called by any thread."""
+    """Objects by name. most: number of objects that are kept; the longest unused one is dropped first.
+    keep_s: time for which an unused object is kept, s. Any thread may call every method."""
 
     def __init__(self, most: int, keep_s: float) -> None:
         self._most, self._keep_s = most, keep_s
@@ -24,14 +24,14 @@ class Shelf(Generic[Thing]):
         self._kept: dict[str, tuple[float, Thing]] = {}
 
     def put(self, thing: Thing) -> str:
-        """Keep the thing and return its new name."""
+        """Keep an object and return its new name."""
         name = secrets.token_urlsafe(12)
         with self._lock:
             self._use(name, thing)
         return name
 
     def get(self, name: str) -> Thing | None:
-        """Return the thing of this name, None if it is not here any more. A thing that is used stays."""
+        """Return the object of this name, None if it is no longer kept. A used object stays."""
         with self._lock:
             if name not in self._kept:
                 return None
@@ -40,12 +40,12 @@ class Shelf(Generic[Thing]):
             return thing
 
     def drop(self, name: str) -> None:
-        """Forget the thing."""
+        """Forget the object of this name."""
         with self._lock:
             self._kept.pop(name, None)
 
     def clear(self) -> None:
-        """Forget all things, to make room."""
+        """Forget all objects, to free memory."""
         with self._lock:
             self._kept.clear()
 

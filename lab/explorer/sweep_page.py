@@ -1,4 +1,4 @@
-"""The page "Sweep": sweeps and tunings of the store, while they go on and afterwards.
+"""The page "Sweep": the store's sweeps and tunings, while they run and afterwards.
 
 For: this page, which reads the store only. Not for: making sweeps (`twinbed sweep`, `twinbed tune`), means
 (lab.sweep.result) or charts (lab.charts.sweep).

@@ -101,7 +101,7 @@ def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:
         disabled=running,
         help="Recordings that come with twinbed, or a trace of your own.",
     )
-    # Places that always exist: widgets below neither move nor are drawn twice for a moment.
+    # These places always exist, so widgets below neither move nor are drawn twice for a moment.
     uploader, description = st.container(), st.container()
     if recording == OWN:
         with uploader:
@@ -133,7 +133,7 @@ def _uploader(running: bool) -> None:
     )
     if upload is None:
         if st.session_state.pop("upload_token", None):
-            st.session_state["upload_problem"] = ""  # Of a file that was removed.
+            st.session_state["upload_problem"] = ""  # the problem of a file that was removed
         kept = session.upload()
         if kept is not None:
             st.caption(f"Uploaded: {html.markdown(kept.name)}")

@@ -1,7 +1,7 @@
-"""What the page "Containers" shows of a trace before it is replayed: its size and its demand, thinned.
+"""Facts that the page "Containers" shows about a trace before the replay: its size, and its demand, thinned.
 
-For: the page, which holds these facts in place of the trace, and their way out of the process that read an
-upload. Not for: reading (traces, lab.explorer.reading).
+For: the page, which holds these facts in place of the trace, and for passing them from the process that read
+an upload. Not for: reading (traces, lab.explorer.reading).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _CONTAINERS = 12
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """containers: names; start_s: time stamp of its first sample; duration_s, interval_s: length and distance
-    of samples, s; notes: from its reader; demand: columns at_s, container, cpu_cores, at most _POINTS rows
-    per container, small containers summed.
+    """Facts about a trace. containers: names; start_s: time stamp of its first sample; duration_s,
+    interval_s: length and distance of samples, s; notes: from its reader; demand: columns at_s, container,
+    cpu_cores, at most _POINTS rows per container, small containers summed.
     """
 
     containers: tuple[str, ...]
@@ -34,12 +34,12 @@ class TraceFacts:
     demand: pd.DataFrame
 
     def plain(self) -> dict[str, Any]:
-        """Return the facts as JSON can hold them."""
+        """Return the facts in JSON types."""
         return {**vars(self), "demand": self.demand.to_dict("list")}
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> TraceFacts:
-        """Return the facts that `plain` gave."""
+        """Return the facts from the result of `plain`."""
         return cls(
             tuple(plain["containers"]),
             plain["start_s"],

@@ -1,8 +1,8 @@
 """Checks the size and the name of a file that a user uploads, and bounds all uploads together.
 
-For: the way of an upload from the browser to a temporary folder. Not for: reading it (lab.explorer.reading)
-or widgets (the pages). The file is on disk only while it is needed. An upload is in memory while its widget
-is shown (Streamlit's store) and while a session keeps it as an Upload, mostly as the same bytes.
+For: an upload from the browser to a temporary folder. Not for: reading it (lab.explorer.reading) or widgets
+(the pages). The file is on disk only while it is needed. An upload is in memory while its widget is shown
+(Streamlit's store) and while a session keeps it as an Upload, mostly as the same bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Upload:
 
 
 SHELF: Shelf[Upload] = Shelf(limits.SHELF, limits.SHELF_S)
-"""Uploads that an address names. They give way when there is no room for a new one."""
+"""Uploads that an address names. They are dropped if there is no room for a new upload."""
 
 
 class BoundedUploads(MemoryUploadedFileManager):

@@ -65,7 +65,7 @@ def _shipped() -> None:
         "Green: inside the limit. Blue: inside the spread of the testbed's own repeats, which is the "
         "noise floor and the grey line through each point. Orange: outside. Pale band: a relative limit."
     )
-    # Row by row, so that a phone keeps the order.
+    # Panels are drawn row by row, so that a phone keeps their order.
     columns = [column for _ in range(0, len(quantities), _PANELS) for column in st.columns(_PANELS)]
     for place, quantity in enumerate(quantities):
         rows = frame[frame["quantity"] == quantity.title]

@@ -113,12 +113,13 @@ def carry_out(read: Callable[[str], Asked], work: Callable[[Asked, Channel], dic
         threading.Thread(target=_watch_parent, daemon=True).start()
         limits.bound_memory(request.memory_bytes)
         if folder:
-            # So that messages and the manifest contain the file's name, not its temporary path.
+            # Messages and the manifest then contain the file's name instead of its temporary path.
             os.chdir(folder)
         with own.forbidden("your own code does not run in the explorer"):
             channel.send(**work(request, channel))
     except (_CancelledError, KeyboardInterrupt):
-        # Work that tidies up by itself (testbed.containers.interrupts) has SIGTERM raise the latter.
+        # Work that tidies up by itself (testbed.containers.interrupts) makes SIGTERM raise
+        # KeyboardInterrupt.
         return 1
     except TwinbedError as error:
         channel.send(error=" ".join(str(error).split()))

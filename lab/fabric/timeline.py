@@ -17,7 +17,7 @@ from twinbed import ScenarioError
 
 
 def tracks(run: Run) -> Tracks:
-    """Return the outages of each fault, and what was measured and met them.
+    """Return the outages of each fault, and the measured iterations, operations or exchanges that met them.
 
     Raises ScenarioError for a run of a whole fleet, which stores days without their events.
     """
@@ -28,8 +28,8 @@ def tracks(run: Run) -> Tracks:
 
 
 def measured(run: Run) -> str | None:
-    """Return what the table `series` has a row for: iteration, operation, or exchange of two messages (None:
-    a run of a fleet)."""
+    """Return what a row of the table `series` is: iteration, operation, or exchange of two messages; None for
+    a run of a fleet."""
     asked = run.manifest["spec"]["fabric"]
     names = {"training": "iteration", "collective": "operation", "sends": "exchange"}
     return next((name for section, name in names.items() if asked.get(section)), None)

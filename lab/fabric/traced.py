@@ -75,8 +75,8 @@ def gradient_bytes(trace: TrainingTrace) -> float:
 def scenario(trace: TrainingTrace, name: str, iterations: int) -> str:
     """Return the text of a scenario: the job on the twin's fabric, and a port that fails silently.
 
-    A step without what its communication alone took is the work of a micro-batch, so that the twin's own
-    network adds its time. Raises ScenarioError for a trace without gradients, and for a bad name.
+    The work of a micro-batch is a step less the time of communication alone, so that the twin's own network
+    adds its time. Raises ScenarioError for a trace without gradients, and for a bad name.
     """
     size_bytes = gradient_bytes(trace)
     if not size_bytes:
@@ -128,7 +128,7 @@ def calibration(times: NcclTimes, operation: str, name: str) -> tuple[str, Resul
         raise ScenarioError(f"{name}: the times do not grow with the size; measure up to 1 GB (-e 1G)")
     default = values.load_calibration()
     pair = values.fabric(default, {}).queue_pair
-    # The twin's rate is that of a link, headers included.
+    # The twin's rate is the rate of a link, including headers.
     rate_bps = line.rate_bps / goodput_bps(1.0, pair.mtu_bytes, Scheme.THORN)
     source = f"measured: nccl-tests {operation}, {times.ranks} ranks, {len(times.size_bytes)} sizes"
     changed = dict(default.values)
@@ -158,7 +158,7 @@ def calibration(times: NcclTimes, operation: str, name: str) -> tuple[str, Resul
 
 
 def _reduced(trace: TrainingTrace) -> list[Collective]:
-    """Return what all ranks reduce."""
+    """Return the collectives in which all ranks reduce."""
     return [
         call for call in trace.collectives if call.operation in _GRADIENTS and call.ranks == trace.ranks > 1
     ]

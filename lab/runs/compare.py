@@ -33,7 +33,7 @@ _INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval
 
 
 _FEW = 4
-"""Number of notes of a sort, and of titles in one, below a table for people."""
+"""Number of notes of one sort that are shown below a table for people, and of titles in one note."""
 _MOST_IDS = 8
 """Number of run ids below a table for people. The records hold all of them."""
 

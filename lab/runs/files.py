@@ -18,7 +18,7 @@ def check_place(*files: Path | None, folder: Path | None = None, inputs: Iterabl
     """Raise BackendError that names the path if a file, or a folder of files, could not be written.
 
     Long work begins with this check. folder: it may exist, or its parent must. inputs: paths that are read
-    and must stay, as a file must that is to be written already.
+    and must not be overwritten.
     """
     kept = {Path(place).resolve(): "it is read, too; choose another file" for place in inputs}
     for path in (*files, folder):

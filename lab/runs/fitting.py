@@ -114,15 +114,14 @@ def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) ->
 
 def _names_of_rows(right: list[bool]) -> int:
     """Return how many columns name the row: the texts at the beginning, and numbers before them, such as a
-    rank or a varied parameter. One column names it if all others are alike."""
+    rank or a varied parameter. One column names the row if all other columns have the same alignment."""
     texts = right.index(False) if False in right else len(right)
     figures = right.index(True, texts) if True in right[texts:] else len(right)
     return 1 if figures == len(right) else figures
 
 
 def _narrowed(titles: list[str], right: list[bool], lines: list[list[str]], most: int) -> list[list[str]]:
-    """Return the lines with the longest names in several lines, if the columns that name the row are wider
-    than `most` in all."""
+    """Return the lines, with the longest names broken if the columns of names are wider than `most`."""
     wide = _widths(titles, lines)[: _names_of_rows(right)]
     over = sum(wide) - most
     at = wide.index(max(wide))
@@ -189,8 +188,8 @@ def aside(
 ) -> Iterator[RenderableType]:
     """Yield one table, or several below each other if the records do not fit side by side.
 
-    lines: one for each quantity; sections: the section of each line, between which a gap is left. If more
-    than two tables would be needed, and one record per line needs fewer lines, the table is turned.
+    lines: one line for each quantity. sections: the section of each line; a gap separates sections.
+    The table is transposed if it would otherwise need more than two tables, and needs fewer lines then.
     """
     from rich.text import Text
 
@@ -246,7 +245,7 @@ def _table(
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
     for title, in_one_piece, is_number in zip(header, rigid, right, strict=True):
         drawn.add_column(
-            Text("\n".join(map(printable, title.split("\n"))), style="bold"),
+            Text("\n".join(map(printable, title.split("\n")))),
             justify="right" if is_number else "left",
             overflow="fold",
             no_wrap=in_one_piece,

@@ -42,12 +42,15 @@ ABSENT = "–"
 class Column:
     """One quantity of a result's records.
 
-    key: in JSON, CSV and records title, unit: for people; the unit is also in JSON, where "1" is a pure
-    number decimals: digits after the point; None: text, or an unrounded number percent: people see the share
-    as a percentage spread: key of the half-width that is printed as `± x` beside the value censored: key of
-    the flag for a lower bound, which is printed as `> x` upto: key of the upper end of an interval whose
-    lower end is the value, which is printed as `x to y` digits: key of the record's own `decimals`, if
-    records have different units section: a table of metrics has a gap where it changes
+    key: key in JSON, CSV and records
+    title, unit: heading for people; the unit is also in JSON, where "1" is a pure number
+    decimals: digits after the point; None: text, or an unrounded number
+    percent: people see the share as a percentage
+    spread: key of the half-width that is printed as `± x` beside the value
+    censored: key of the flag for a lower bound, which is printed as `> x`
+    upto: key of the upper end of an interval whose lower end is the value, which is printed as `x to y`
+    digits: key of the record's own `decimals`, if records have different units
+    section: section of a metric; a table has a gap where the section changes
     """
 
     key: str
@@ -103,9 +106,6 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
         parts += fitting.aside(header, texts, [column.section for column in _quantities(result)], width)
     if result.legend:
         parts.append(Text(printable(result.legend) + "\n", style="dim"))
-    for note in notes:
-        lines = textwrap.wrap(printable(note), width - 2, break_on_hyphens=False, break_long_words=False)
-        parts.append(Text("· " + "\n  ".join(lines)))
     target = io.StringIO()
     console = Console(
         file=target, width=_WIDEST, force_terminal=color, color_system="standard" if color else None
@@ -113,6 +113,10 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
     for part in parts:
         wanted = part.width if isinstance(part, Table) and part.width else 0
         console.print(part, width=max(width, wanted), highlight=False, markup=False, emoji=False)
+    for note in notes:
+        # Not by rich, which would break a word that is longer than a line, such as an address.
+        lines = textwrap.wrap(printable(note), width - 2, break_on_hyphens=False, break_long_words=False)
+        target.write("· " + "\n  ".join(lines) + "\n")
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines()).strip("\n") + "\n"
 
 
@@ -211,7 +215,7 @@ def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -
 def cell(row: Record, column: Column) -> str:
     """Return a record's value under a column in the form for people: with its spread, as a bound or as an
     interval."""
-    own = row.get(column.digits) if column.digits else None
+    own = row.get(column.digits)
     decimals = own if isinstance(own, int) else column.decimals
     text = shown(row.get(column.key), decimals, percent=column.percent)
     if text == ABSENT:
@@ -221,7 +225,7 @@ def cell(row: Record, column: Column) -> str:
     end = shown(row.get(column.upto), decimals, percent=column.percent)
     if end not in (ABSENT, text):
         return f"{text} to {end}"
-    half = row.get(column.spread) if column.spread else None
+    half = row.get(column.spread)
     if not isinstance(half, int | float) or math.isnan(half):
         return text
     return f"{text} ± {shown(float(half), decimals, percent=column.percent)}"

@@ -47,7 +47,7 @@ def stamps(root: Path, names: Iterable[str], manifest: str) -> dict[str, int]:
 
 def _stamp(folder: str, manifest: str, newest_ns: int) -> int:
     try:
-        # Paths made of Path take longer than the system calls.
+        # Path objects take longer than the system calls.
         around, file = os.stat(folder), os.stat(f"{folder}/{manifest}")  # noqa: PTH116
     except OSError:
         return 0

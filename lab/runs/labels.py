@@ -53,7 +53,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
     if max(map(len, told)) > _MOST_DIFFERENCES or len(set(zip(texts, full, strict=True))) > len(set(texts)):
         texts = [run.policy for run in runs]
         if len(set(zip(names, full, strict=True))) > len(set(zip(names, texts, strict=True))):
-            texts = [f"{run.policy} {run.id.rsplit('-', 1)[-1]}" for run in runs]
+            texts = [f"{run.policy} {run.id.rpartition('-')[2]}" for run in runs]
     if len(set(names)) == 1:
         return texts
     return [f"{name} {text}" for name, text in zip(names, texts, strict=True)]

@@ -61,7 +61,7 @@ class _Input(_Part):
 
 
 class _Calibration(_Part):
-    """The parameters of the machine. Readers check the values."""
+    """The parameters of the machine. Readers of calibrations check the values."""
 
     name: str
     kernel: str

@@ -57,10 +57,10 @@ def summary(
     the value is a lower bound)."""
     return pa.table(
         {
-            "metric": pa.array([metric.key for metric in metrics], pa.string()),
-            "value": pa.array([float(values.get(metric.key, nan)) for metric in metrics], pa.float64()),
-            "unit": pa.array([unit_of(metric, currency) for metric in metrics], pa.string()),
-            "censored": pa.array([metric.key in censored for metric in metrics], pa.bool_()),
+            "metric": [metric.key for metric in metrics],
+            "value": [float(values.get(metric.key, nan)) for metric in metrics],
+            "unit": [unit_of(metric, currency) for metric in metrics],
+            "censored": [metric.key in censored for metric in metrics],
         }
     )
 

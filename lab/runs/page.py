@@ -57,7 +57,7 @@ def table(header: Sequence[str], right: Sequence[bool], lines: Iterable[Sequence
 
 def figure(title: str, caption: str, chart: alt.TopLevelMixin) -> Markup:
     """Return a chart as an image with its caption, with room for fonts of the reader that are wider."""
-    # aria=False leaves out a description of every mark; the page is then a third as long.
+    # aria=False leaves out a description of every mark, which makes the page two thirds shorter.
     chart = chart.configure(
         font="system-ui, sans-serif",
         background="white",

@@ -64,10 +64,11 @@ class Working:
             self._lock = take(self.folder / _LOCK)
 
     def install(self) -> None:
-        """Make the directory visible, in place of a run of the same id. Raises OSError; the former run then
-        stays, unless the last sync fails."""
+        """Make the directory visible, in place of a run of the same id. Raises OSError. The former run then
+        stays, unless only the last sync failed."""
         with locked(self._root):
-            # Released first: NFS keeps a file that is removed while it is open under another name.
+            # The lock is released first, because NFS keeps a file that is removed while it is open under
+            # another name.
             self._release()
             (self.folder / _LOCK).unlink()
             _sync(self.folder)
@@ -78,7 +79,8 @@ class Working:
                     self._home.rename(former)
                 self.folder.rename(self._home)
             finally:
-                # Only the names that this call changed: listing a store of many runs takes long.
+                # Only the names that this call changed are checked, because listing a store of many runs
+                # takes long.
                 if former.exists():
                     gone = _placed(former, self._home)
             _sync(self._root)

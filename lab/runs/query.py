@@ -24,7 +24,7 @@ def tables_of(sql: str) -> set[str]:
         try:
             named = connection.get_table_names(sql)
         except duckdb.InvalidInputException:
-            # Several statements.
+            # The text has several statements.
             return every
     # Some statements, such as SHOW TABLES, name none and mean all.
     return every & named if named else every

@@ -79,7 +79,7 @@ class ObjectStore(RunStore):
             # s3fs asks for an object's size before it reads it in parts, and lists names where there is none.
             # A manifest is small.
             self._whole = {"max_concurrency": 1} if hasattr(self._fs, "max_concurrency") else {}
-            # `exists` takes every error for "no"; listing a name reports the error.
+            # `exists` takes every error for "no", but listing a name reports the error.
             with suppress(FileNotFoundError):
                 self._fs.info(self._at(MANIFEST))
             bucket = self._prefix.partition("/")[0]
@@ -128,7 +128,7 @@ class ObjectStore(RunStore):
                     left += 1
         old = [path for path, (*_, made_s) in self._announced().items() if now_s - made_s > older_s]
         with self._spoken():
-            # The next reader builds it from all manifests.
+            # The next reader builds the index from all manifests.
             for path in (*self._fs.find(self._at(indexing.SHELF)), *old):
                 self._fs.rm_file(path)
         return left
@@ -181,7 +181,7 @@ class ObjectStore(RunStore):
 
     def _scan(self, names: Sequence[str] | None = None) -> Iterator[tuple[str, Run | None, str]]:
         for run_id, text in self._manifests(self.names() if names is None else names):
-            # A run that was removed at this moment does not exist.
+            # A run that was removed at this moment counts as missing.
             if text is not None:
                 yield self._judged(run_id, text)
 
@@ -194,7 +194,8 @@ class ObjectStore(RunStore):
 
     def _listing(self) -> pd.DataFrame:
         index = indexing.Index(self.shelf(indexing.SHELF))
-        # Listed before any manifest is read: later writes stay announced to the next reader.
+        # The announcements are listed before any manifest is read, so later writes stay announced to the next
+        # reader.
         said, now_s = self._announced(), time.time()
         files = index.files()
         known = index.read(files)

@@ -82,7 +82,7 @@ def _parameters(runs: Sequence[Run]) -> Markup:
     for run in {run.policy: run for run in runs}.values():
         policy = run.manifest["spec"]["policy"]
         for key, value in policy["parameters"].items():
-            # The file of a user's own policy contains more than this table.
+            # A user's own policy may depend on more than the parameters in this table.
             fields = {} if "code_sha256" in policy else POLICIES[policy["name"]][0].__dataclass_fields__
             about = fields[key].metadata if key in fields else {"unit": "", "why": ""}
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -99,7 +99,7 @@ def _conditions(runs: Sequence[Run]) -> Markup:
 
 
 def _is_set(key: str, sets: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether a run states this condition: null stands for what its question does not have."""
+    """Return whether a run states this condition: null stands for a key that its question does not have."""
     return any(table.get(key, "null") != "null" for table in sets)
 
 

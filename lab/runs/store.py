@@ -132,7 +132,7 @@ class Run:
 
 
 class Answer(NamedTuple):
-    """A query's answer. problems: one line for each run that was left out, `NAME: problem`."""
+    """A query's answer. problems: one line for each omitted run, `NAME: problem`."""
 
     frame: pd.DataFrame
     problems: tuple[str, ...]
@@ -344,7 +344,8 @@ class RunStore:
         and problem."""
         names = self._visible()
         index = indexing.Index(self.shelf(indexing.SHELF))
-        # Taken before the manifests are read: a manifest that changes later is read again the next time.
+        # The stamps are taken before the manifests are read, so a manifest that changes later is read again
+        # the next time.
         stamps = indexing.stamps(self.root, names, MANIFEST)
         files = index.files() if len(names) >= INDEX_FROM else []
         known = index.read(files)
@@ -355,10 +356,13 @@ class RunStore:
         known = known[same]
         there = set(known["id"].tolist())
         rows = [
-            {"id": name, "problem": problem} if run is None else indexing.row_of(run, stamps[name])
+            # Its stamp is a whole number, as the others are: beside NaN these would lose digits.
+            {"id": name, "problem": problem, "stamp": 0}
+            if run is None
+            else indexing.row_of(run, stamps[name])
             for name, run, problem in self._scan([name for name in names if name not in there])
         ]
-        lasting = sum(row.get("stamp", 0) != 0 for row in rows)
+        lasting = sum(row["stamp"] != 0 for row in rows)
         frame = indexing.together([known.assign(problem="")], rows)
         if len(names) >= INDEX_FROM and lasting * 20 > len(names):
             healthy = frame[frame["problem"].eq("") & frame["stamp"].ne(0)]
@@ -382,7 +386,7 @@ class RunStore:
         try:
             return _read_run(path)
         except StoreError:
-            # It may have been replaced at this moment.
+            # The run may have been replaced at this moment.
             with publishing.settled(self.root):
                 return _read_run(path)
 
@@ -413,7 +417,7 @@ def completed(
         text = (json.dumps(full, indent=1, allow_nan=False) + "\n").encode()
         if full["bytes"] == table_bytes + len(text):
             return full, text
-        # The number counts its own digits, too.
+        # The number of bytes includes the digits of the number itself.
         full["bytes"] = table_bytes + len(text)
 
 

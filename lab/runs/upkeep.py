@@ -34,7 +34,7 @@ class Tags:
         return table
 
     def add(self, run_id: str, tag: str) -> None:
-        """Give a run a tag. Idempotent. Raises ScenarioError if this cannot be a tag."""
+        """Give a run a tag. Idempotent. Raises ScenarioError if the text cannot be a tag."""
         if not _TAG.fullmatch(tag):
             raise ScenarioError(
                 f"tag {tag!r}: expected at most 40 letters, digits, '_', '-' or '.', a letter or digit first"

@@ -55,7 +55,7 @@ class Book:
         return together(frames)
 
     def forget(self) -> None:
-        """Remove what this shard wrote before."""
+        """Remove the rows that this shard wrote before."""
         for name in self._shelf.names():
             if name.startswith(
                 (f"part{self._suffix}.", f"metrics{self._suffix}.", f"failures{self._suffix}.")
@@ -232,7 +232,7 @@ def _notes(root: Path, pattern: str, kind: type[_AnyNote]) -> list[_AnyNote]:
         try:
             found.append(kind(**json.loads(file.read_bytes())))
         except (OSError, ValueError, TypeError):
-            continue  # It was removed in the meantime, or is no note of ours.
+            continue  # The file was removed in the meantime, or it is no note of ours.
     return found
 
 

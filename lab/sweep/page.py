@@ -90,7 +90,7 @@ def _front(frame: pd.DataFrame, varying: Sequence[str], one: Metric, two: Metric
 
 
 def _labels(frame: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    # Keys are dotted: all begin with the kind of question, which says nothing here.
+    # All dotted keys begin with the kind of question, which a chart's title can leave out.
     texts = [
         ("" if key == "policy" else f"{key.partition('.')[2] or key}=") + frame[key].astype(str)
         for key in keys

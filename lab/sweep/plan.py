@@ -142,7 +142,7 @@ class Plan:
                 yield unit
 
     def specs(self, owners: Sequence[int], seed: int) -> list[RunSpec]:
-        """Return the runs of cells with a seed."""
+        """Return the runs of these cells (by position in `cells`) with one seed."""
         return [
             replace(
                 self.cells[owner].spec,

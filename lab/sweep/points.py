@@ -23,7 +23,7 @@ from twinbed import ScenarioError
 from twinbed.files import MIB, read_user_text
 
 MOST_SEEDS = 100_000
-"""Most seeds of a sweep. More is a slip of the keyboard."""
+"""Most seeds of a sweep. A larger number is usually a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def seeds(text: str) -> Sequence[int]:
     with suppress(ValueError):
         begin = int(first or 0) if colon else 0
         chosen = (
-            range(begin, min(int(last), begin + MOST_SEEDS + 1))  # no longer, or it has no len()
+            range(begin, min(int(last), begin + MOST_SEEDS + 1))  # cut, because a longer range has no len()
             if colon
             else [int(part) for part in text.split(",")]
         )

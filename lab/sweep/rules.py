@@ -85,7 +85,8 @@ class Limit:
         return f"{self.metric} {'<=' if self.sign > 0 else '>='} {self.bound:g}"
 
     def excess(self, value: float) -> float:
-        """Return by how much a value is beyond the limit; 0 or less if it is kept, infinite for NaN."""
+        """Return the amount by which a value is beyond the limit: 0 or less if the limit is kept, infinite
+        for NaN."""
         return math.inf if math.isnan(value) else self.sign * (value - self.bound)
 
 
@@ -97,7 +98,8 @@ def _number(text: str, where: str) -> float:
 
 
 def unbeaten(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return for each row whether no other row is at most as large everywhere and smaller somewhere.
+    """Return the rows that no other row beats. A row beats another if it is at most as large in every figure
+    and smaller in one.
 
     costs: candidates × figures, smaller is better. A row with NaN is beaten.
     """

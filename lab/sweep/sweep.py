@@ -94,12 +94,12 @@ class _Course:
         self.failures: list[dict[str, Any]] = []
 
     def take(self, rows: pd.DataFrame, there: set[str]) -> None:
-        """Count rows of an earlier sweep whose runs are still there."""
+        """Count rows of an earlier sweep whose runs are still in the store."""
         for row in rows[rows["run"].isin(there)].to_dict("records"):
             self._count({str(key): value for key, value in row.items()})
 
     def lacks(self, point: int, seed: int) -> bool:
-        """Return whether a unit has runs that are not there yet."""
+        """Return whether a unit has runs that are not in the store yet."""
         return any((owner, seed) not in self._has for owner in self._plan.owned[point])
 
     def wanted(self, point: int) -> bool:

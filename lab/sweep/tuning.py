@@ -148,7 +148,8 @@ class Trial:
         return float(values.mean()) if values.size and not self.failure else math.nan
 
     def excess(self, limits: Sequence[Limit]) -> float:
-        """Return by how much the worst limit is exceeded on average, 0 or less if all are kept."""
+        """Return the amount by which the worst limit is exceeded on average; 0 or less if all limits are
+        kept."""
         return max((limit.excess(self.mean(limit.metric)) for limit in limits), default=0.0)
 
 

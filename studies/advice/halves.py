@@ -1,7 +1,7 @@
 """Advice made on the first half of a history and replayed on the second, for each candidate.
 
 For: `judge`, over one trace. Not for: which traces (histories.py), nor the page (page.py). A container counts
-if it runs in both halves, and if all candidates say something of it.
+if it runs in both halves and every candidate has advice for it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ HOST_CORES = 64
 class Sums:
     """Sums over containers of a candidate's outcome on the second half.
 
-    containers: their number. with_memory, without_oom: those whose memory is known, and those of them without
-    an OOM event. cpu_money, memory_money: price of what is reserved, per day. limited, throttled: containers
-    with a CPU limit, and their throttled shares added up. late_s, arrived_s: CPU work late on a full host,
-    and all of it, core-seconds. shared_late_s: work late on hosts that containers share, core-seconds.
-    oracle_late_s: work late on a full host if the CPU were shared out knowing the second half, with the money
-    that the advice may cost at most, core-seconds.
+    containers: their number. with_memory, without_oom: number of containers whose memory is known, and number
+    of these without an OOM event. cpu_money, memory_money: price of what is reserved, per day. limited,
+    throttled: containers with a CPU limit, and their throttled shares added up. late_s, arrived_s: CPU work
+    that was late on a full host, and all CPU work, core-seconds. shared_late_s: work late on hosts that
+    containers share, core-seconds. oracle_late_s: work that would be late on a full host if the advice knew
+    the second half and had the same budget, core-seconds.
     reserved_bytes, limit_bytes: memory requests, and limits where there are any.
     """
 

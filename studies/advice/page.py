@@ -15,7 +15,7 @@ from studies.harness import Asked
 from studies.judge import aim
 
 _AIM = 0.95
-"""Share of containers without an OOM event that is aimed at."""
+"""Aim: share of containers without an OOM event."""
 
 Judged = tuple[History, dict[str, Sums]]
 
@@ -131,7 +131,8 @@ def _aims(judged: list[Judged]) -> Iterator[str]:
 
 
 def _compared(own: Sums, others: list[Sums], key: str, rivals_key: str | None = None) -> str:
-    """Return whether no more work is late than with any rival, to a tenth of a percent, and the shares."""
+    """Return the advice's and the rivals' shares of late work, and whether the advice has no more than any
+    rival, to a tenth of a percent."""
     keys = (key, *[rivals_key or key] * len(others))
     late = [getattr(sums, name) / sums.arrived_s for name, sums in zip(keys, (own, *others), strict=True)]
     shares = [round(100 * share, 1) for share in late]

@@ -53,7 +53,7 @@ class Goal:
 
 
 _ENOUGH = 10
-"""Least number of points for which the share in intervals is given."""
+"""Least number of points for which the page states the share in intervals."""
 COLUMNS = ("workloads", "points", "median", "p90", "mean", "goal", "verdict", "in 90 % interval", "85–95 %")
 
 

@@ -57,8 +57,8 @@ class Again:
 
     differences: |second / first − 1| of the time, float64[n].
     ceiling: R² of such a predictor on the whole table, by objective.
-    told_well: number of applications whose top five it finds (Judged.good), by objective: the mean over
-        random noises as large as the median of the differences.
+    told_well: number of applications whose top five such a predictor finds (Judged.good), by objective; mean
+        over random noises as large as the median of the differences.
     """
 
     differences: Real
@@ -75,7 +75,7 @@ def again() -> Again | None:
     pairs = [(place[key], row) for row, key in enumerate(_keys(second)) if key in place]
     first, other = np.array(pairs, np.int64).reshape(-1, 2).T
     differences = np.abs(second.time_s[other] / known.time_s[first] - 1)
-    # Two runs differ by two noises; a run differs from its mean by one.
+    # The difference of two runs contains two noises. The difference of a run from its mean contains one.
     spread = float(np.median(differences)) / _MEDIAN_OF_NORMAL / np.sqrt(2)
     ceiling, told_well = {}, {}
     for by in Objective:

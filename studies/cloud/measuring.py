@@ -1,9 +1,9 @@
 """Real runs of the shipped jobs over emulated types, numbers of workers and batch sizes: a table that grows.
 
-For: `python -m studies measure`, on a quiet machine as root: true times with machine and date. Each run
-becomes a row of a CSV file when it ends. Runs in the file are not repeated, so a collection may be stopped
-and continued later. The order is shuffled (the same each time), so a part is a fair sample. Not for: running
-(testbed.cloud.emulated) or a user's jobs (`twinbed profile`).
+For: `python -m studies measure`, on a quiet machine as root. The rows have real times, the machine and the
+date. Each run becomes a row of a CSV file when it ends. Runs in the file are not repeated, so a collection
+may be stopped and continued later. The order is shuffled (the same each time), so a part is a fair sample.
+Not for: running (testbed.cloud.emulated) or a user's jobs (`twinbed profile`).
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _runs(
                     measured = cluster.measure(emulated(left[0]))
                     yield left.pop(0), measured
         except ScenarioError as error:
-            # The job may have died of these limits; the others get a new start.
+            # The job may have died of these limits, so the other types get a new start.
             yield left.pop(0), str(error)
 
 

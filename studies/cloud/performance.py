@@ -106,8 +106,8 @@ def jobs_left_out(
 ) -> Errors:
     """Return the predictions of every job. Order of plans, shape and interval are chosen on other families.
 
-    A job follows the best plan of other families that suits it, else one with its own placement. A job that
-    never ran on a single accelerator, and one without a further point, is not judged.
+    A job follows the best plan of other families that suits it, else one with its own placement. A job is not
+    judged if it never ran on a single accelerator, or if it has no further point.
     """
     by_job: dict[str, Judged] = {}
     for family in sorted(set(families)):

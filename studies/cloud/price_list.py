@@ -71,7 +71,7 @@ def make(asked: Asked) -> int:
     path = asked.store or PRICES
     frame = built(asked.public_data())
     table.write(path, frame, NOTICE.read_text(encoding="utf-8"))
-    # An impossible row fails here, and not at its first use.
+    # An impossible row must fail here, before its first use.
     table.listings(table.read(path))
     types = frame.groupby("provider")["name"].nunique().to_dict()
     print(f"{path}: {len(frame)} prices in {path.stat().st_size} bytes; types: {types}")
@@ -109,7 +109,7 @@ def built(data: Path) -> pd.DataFrame:
 
 
 def _slips(frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return which of Azure's rows have a type and region whose price is an error upstream."""
+    """Return the rows of Azure whose type and region have a price that is an error upstream."""
     key = ["name", "region"]
     listed = frame[(frame["provider"] == "azure") & (frame["market"] == "on-demand")]
     median = listed.groupby("name")["price_per_h"].transform("median")

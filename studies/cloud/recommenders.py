@@ -114,7 +114,7 @@ def section(data: Path | None, names: Sequence[str] = tuple(RECOMMENDERS)) -> It
         except TraceError:
             continue
         if measured is not None:
-            # Without a history a recommender does the same as on the whole table.
+            # Without a history, a recommender gives the same results on this table as on the whole table.
             asked = [name for name in names if name == OURS or not item.programs]
             seeds, programs, few = range(item.seeds), item.programs, item.few
             judged[item] = {

@@ -3,10 +3,10 @@
 For: judging every recommender by the same trials, each job (or program) left out in turn. Not for: the tables
 (tables.py), nor the page's part (recommenders.py).
 
-The job that is judged is not in the history. Under `programs`, jobs of the same program are not in it either.
-A search begins without trials. It gets the positions of candidates and the trials that it has paid for, and
-never the table. It pays before it sees an answer. It also pays for trials that failed or timed out, and these
-never count as a find. It goes on until a trial is within 10 % of the cheapest.
+The job that is judged is not in the history. With `programs`, jobs of the same program are left out, too. A
+search begins without trials. It gets the positions of candidates and the trials that it has paid for, but
+never the table. It pays before it sees an answer. It also pays for trials that failed or timed out, which
+never count as a find. It continues until a trial is within 10 % of the cheapest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from studies.cloud.tables import Table
 from twinbed import InvariantError, ScenarioError
 
 WITHIN = 0.1
-"""A trial within this share of the cheapest has found it."""
+"""A trial that costs at most this share more than the cheapest candidate has found it."""
 
 LOOK = 3
 """Number of trials after which regret and ranking are judged."""
@@ -49,16 +49,17 @@ Answer = Callable[[int], tuple[float, float, bool]]
 
 @dataclass(frozen=True, slots=True)
 class WithoutPast:
-    """A recommender without past jobs. Its difference to the recommender itself is the worth of a history."""
+    """A recommender without past jobs. The difference from the recommender itself shows the value of a
+    history."""
 
     of: Recommender
 
     def recommend(self, request: Request) -> list[Recommendation]:
-        """Return what the other recommends without a history."""
+        """Return the recommendation of the wrapped recommender without a history."""
         return self.of.recommend(replace(request, history=None))
 
     def searcher(self, request: Request, seed: int) -> Searcher:
-        """Return the other's search without a history."""
+        """Return the search of the wrapped recommender without a history."""
         return self.of.searcher(replace(request, history=None), seed)
 
 
@@ -87,7 +88,7 @@ class Played:
 
     observed: its trials in order.
     stopped: number of trials after which it wished to stop; None if it never did.
-    best: the candidate that it would take then.
+    best: the candidate that it would take at the end.
     """
 
     observed: Observations

@@ -145,7 +145,7 @@ def _conditions(job: Profiled) -> tuple[str, str]:
 
 def dear_pairs(noise: float) -> list[Pair]:
     """Return the pairs of types in the table of measured jobs whose dearer type is slower by more than the
-    share `noise`, with the same job, number of workers and batch size."""
+    share `noise`. Both have the same job, number of workers and batch size."""
     known = rows()
     types, pairs = known.candidates, []
     keys = list(zip(known.job.tolist(), types.count.tolist(), types.batch.tolist(), strict=True))

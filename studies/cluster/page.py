@@ -187,7 +187,7 @@ def document(made: Mapping[str, Mapping[str, Run]]) -> str:
 
 
 def _order(made: Mapping[str, Mapping[str, Run]]) -> str:
-    """Return in a sentence how often the better of two policies is the source's better one, too."""
+    """Return a sentence that says how often the better of two policies is also better in the source."""
     alike = []
     for figures, loads, values in (
         (_H1, ("H1-4", "H1-4.8", "H1-5.6"), _jct_h),

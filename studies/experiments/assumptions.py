@@ -128,4 +128,5 @@ FROM_SOURCE = changes(
         "starts of 1s CPU": "machine.restart_cpu_s=1.0",
     }
 )
-"""The assumptions in which E2-source differs from E2, one at a time, and two that the source omits."""
+"""The assumptions in which E2-source differs from E2, one at a time, and two that the source does not
+state."""

@@ -162,7 +162,7 @@ def cases_of(scenario: Scenario, runs: Sequence[Run]) -> list[Case]:
         for seed in scenario.seeds
     ]
     cases = [Case(*unit, run) for unit, run in zip(units, runs, strict=True)]
-    # A policy's parameters may have been changed (sensitivity); its name and the seed may not.
+    # A policy's parameters may have been changed (sensitivity), but its name and the seed may not.
     if any(_name(case.policy) != _name(case.run.policy) or case.seed != case.run.seed for case in cases):
         raise InvariantError(f"{scenario.name}: its runs are not in the order of its variants")
     return cases
@@ -182,7 +182,7 @@ def _computed(experiment: Experiment, progress: Progress | None) -> Evaluation:
         if progress is not None:
             progress(f"{experiment.name}, seed {seed}", 1.0)
     values = {figure.key: [row[figure.key] for row in rows] for figure in experiment.figures}
-    # With one seed nothing is random, so the figure is exact and no draw of unknown spread.
+    # A single seed means that nothing is random, so the figure is exact.
     return Evaluation(experiment, None, (), _measured(experiment, values, exact=len(rows) == 1))
 
 

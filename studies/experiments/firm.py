@@ -35,7 +35,8 @@ def mean_missed(pick: Pick) -> Measure:
 
 
 def _fewest(cases: Sequence[Case]) -> float:
-    """Return the largest factor by which Firm misses the SLO less often in a cell; NaN if it never does."""
+    """Return the largest factor, over the cells, by which Firm misses the SLO less often; NaN if it never
+    does."""
     factors = [
         missed(theirs) / ours
         for case in _FIRM.of(cases)

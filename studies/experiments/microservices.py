@@ -113,7 +113,7 @@ def _single(app: str, arrivals: str, measured: str, policy: str = "escra", again
 
 
 def _slack(app: str, arrivals: str, metric: str, policy: str, key: str = "") -> Figure:
-    """Return an absolute slack in one of the sixteen experiments."""
+    """Return the definition of an absolute slack in one of the sixteen experiments."""
     quantity, quantile, unit = metric.split("_slack_")[0], *metric.rsplit("_", 2)[-2:]
     name = policy.split(":")[0].capitalize()
     return Figure(

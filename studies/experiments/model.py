@@ -15,7 +15,7 @@ from lab.runs.store import Run
 
 
 class Bounded(float):
-    """A figure of which only an interval is known: the number is its lower end, `high` its upper end.
+    """A figure that is only known as an interval. The number is its lower end, `high` its upper end.
 
     Requests that were never answered lead to such figures (lab.runs.metric, may_be_bound).
     """

@@ -275,7 +275,7 @@ def _experiment(reported: Reported) -> Iterator[str]:
         yield f"![{item.title}]({_image(evaluation)})"
     if reported.moves:
         yield f"### {item.name}: what it depends on"
-        # Each change has a line, because a page is too narrow for a column each.
+        # Each change is a line of the table, because a page is too narrow for one column per change.
         moved = replace(present.moved(evaluation, reported.moves), aside=None)
         yield markdown(replace(moved, notes=())).strip()
         yield " ".join(moved.notes)

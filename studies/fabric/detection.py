@@ -201,14 +201,16 @@ def _faults(timers: str, lasts_s: float, routes: int = 0) -> list[Seen]:
 
 
 def _quiet(seen: Seen, running: Bench, began: dict[str, float], stalls: Path) -> None:
-    """Count the sessions that went down in a fabric while the others were broken, by cause."""
+    """Count the sessions that went down in one fabric while links of the other fabrics were broken, by
+    cause."""
     sessions = sum(len(host.uplinks) for host in running.fabric.hosts)
     seen.session_s += sessions * (time.monotonic() - began[running.fabric.plan.name])
     count = sum(running.new_downs().values())
     at_ns = went_down(event for event in running.witness.take() if isinstance(event, BfdSeen))
     causes = [cause(sentinel.read(stalls), when, seen.setting.timers.detection_s) for when in at_ns[:count]]
     seen.down.update(causes)
-    # A down that bfdd counted but no packet showed has no time, so it has no cause either.
+    # A session that bfdd counted as down, but for which no packet was seen, has no time and therefore no
+    # cause.
     seen.down[CAUSES[2]] += count - len(causes)
 
 

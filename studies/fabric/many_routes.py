@@ -1,7 +1,7 @@
 """Gives the bgpd of every router of a fabric many routes, which may slow the detection of faults.
 
-For: `python -m studies detection --only routes`. Not for: the hosts' kernels: a table map keeps the routes in
-bgpd. The ToRs' bgpd take the routes from their kernel, which is faster than FRR's commands.
+For: `python -m studies detection --only routes`. Not for: the hosts' kernels, because a table map keeps the
+routes in bgpd. The ToRs' bgpd take the routes from their kernel, which is faster than FRR's commands.
 Source: FRR issue 9078 (a bgpd that is busy with a full table while sessions of BFD go down).
 """
 

@@ -52,7 +52,7 @@ class Row:
     source: the published figure as text.
     ours: our figure.
     low, high: the band in which ours must be.
-    missed: reason if ours is outside, or empty.
+    missed: reason if our figure is outside the band, or empty.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def within(self) -> bool:
-        """Whether ours is within the band."""
+        """Whether our figure is within the band."""
         slack = _ROUNDING * max(abs(self.low), abs(self.high))
         return self.low - slack <= self.ours <= self.high + slack
 
@@ -77,15 +77,15 @@ def _near(name: str, what: str, source: float, ours: float, band: float, missed:
 
 
 def r1() -> Iterator[Row]:
-    """Yield Meta's projected times between failures, within 3 %."""
+    """Yield Meta's projected times between failures. Band: 3 %."""
     for gpus, hours in ((16_384, 1.803), (131_072, 0.225)):
         what = f"MTTF at {gpus:,} GPUs (h), Meta's projection"
         yield _near("R1", what, hours, 24 / (gpus / 8 * RSC1), 0.03)
 
 
 def r2() -> Iterator[Row]:
-    """Yield Meta's first-order ETTR within 0.5 %, and the simulation's within 1.5 points of it, or of Daly's
-    exact form where the loss is above 0.2."""
+    """Yield Meta's first-order ETTR (band: 0.5 %) and the simulation's (band: 1.5 points). The simulation is
+    compared with Daly's exact form if the loss is above 0.2."""
     sizes = (1024, 8192, 16_384, 32_768, 131_072)
     for save_s, start_s, shares in (
         (20.0, 600.0, (0.9748, 0.9011, 0.8357, 0.7203, 0.1438)),
@@ -105,7 +105,7 @@ def r2() -> Iterator[Row]:
 
 
 def r3() -> Iterator[Row]:
-    """Yield Daly's exact form and his interval, within 0.3 %."""
+    """Yield Daly's exact form and his interval. Band: 0.3 %."""
     for given_s, share in ((300.0, 0.8338), (684.0, 0.8386), (1800.0, 0.7812)):
         exact = expected_ratio(Checkpointing(given_s, 20.0, 0.0, 600.0), 1.803 * HOUR_S)
         yield _near("R3", f"useful share, a save every {given_s:g} s", share, exact, 0.003)
@@ -113,7 +113,7 @@ def r3() -> Iterator[Row]:
 
 
 def r4() -> Iterator[Row]:
-    """Yield Llama 3's interruptions in 54 days within 5 %, and its effective time of over 90 %."""
+    """Yield Llama 3's interruptions in 54 days (band: 5 %) and its effective time of over 90 %."""
     per_s = 2048 * LLAMA3 / DAY_S
     plan = replace(_single(2048, per_s, Tier("remote", 500.0, 20.0, 60.0, Loss.PEERS)), duration_s=54 * DAY_S)
     planned = replace(plan, updates_per_s=47 / plan.duration_s, update_within_s=0.0)
@@ -128,7 +128,7 @@ def r4() -> Iterator[Row]:
 
 
 def r5() -> Iterator[Row]:
-    """Yield Llama 3's causes by count, each within three standard deviations, and its network's shares."""
+    """Yield Llama 3's causes by count (band: three standard deviations each) and its network's shares."""
     counts = _deaths()
     far = {
         cause: abs(counts[cause] - count) / np.sqrt(count / len(_SEEDS)) for cause, count in CAUSES.items()
@@ -144,15 +144,15 @@ def r5() -> Iterator[Row]:
 
 
 def r6() -> Iterator[Row]:
-    """Yield the iteration that 405 G parameters take with 16 Mi tokens at 400 TFLOP/s, within 1 %."""
+    """Yield the time of an iteration with 405 G parameters and 16 Mi tokens at 400 TFLOP/s. Band: 1 %."""
     told_s = 6 * 405e9 * (1 << 24) / (16_384 * 400e12)
     what = "iteration at 400 TFLOP/s of 16,384 GPUs (s), the default of `fleet`"
     yield _near("R6", what, told_s, FleetInput().iteration_s, 0.01)
 
 
 def r7() -> Iterator[Row]:
-    """Yield the ETTR of ByteRobust's dense job on 9,600 GPUs within 1.5 points of 97 %: its actions (R13) in
-    90 days, its mean times to resolve (R9) and to restart (R10)."""
+    """Yield the ETTR of ByteRobust's dense job on 9,600 GPUs (band: 1.5 points of 97 %). It is computed from
+    ByteRobust's actions (R13) in 90 days and its mean times to resolve (R9) and to restart (R10)."""
     days, nodes = 90.0, 9600 // 8
     taken = (
         ("evict and restart", 128, 47.0, Loss.NODE, Action.REPLACE),  # Mean of R9's four kinds of hardware.
@@ -172,7 +172,7 @@ def r7() -> Iterator[Row]:
 
 
 def r8() -> Iterator[Row]:
-    """Yield the time to find a failure of each kind with ByteRobust's inspection and without, within 1 %."""
+    """Yield the time to find a failure of each kind, with ByteRobust's inspection and without. Band: 1 %."""
     for cause, kind, found_s in (
         ("NIC", "NIC crash", 30.0),
         ("cable", "port flap", 30.0),
@@ -188,7 +188,7 @@ def r8() -> Iterator[Row]:
 
 
 def r9() -> Iterator[Row]:
-    """Yield the mean time until a failure is resolved, without the restart, within 1 %."""
+    """Yield the mean time until a failure is resolved, without the restart. Band: 1 %."""
     late = "the planner takes R8's 2 s, which detect a panic; the source also counts finding its reason"
     for cause, kind, resolved_s, missed in (
         ("switch", "InfiniBand", 60.0, ""),
@@ -204,7 +204,7 @@ def r9() -> Iterator[Row]:
 
 
 def r10() -> Iterator[Row]:
-    """Yield the times of a requeue and of a hot update by GPUs within 1 %, and their mean ratio."""
+    """Yield the times of a requeue and of a hot update by GPUs, and their mean ratio. Band: 1 %."""
     ratios = []
     for gpus, requeue_s, update_s in (
         (2048, 454.0, 46.0),
@@ -221,8 +221,9 @@ def r10() -> Iterator[Row]:
 
 
 def r11() -> Iterator[Row]:
-    """Yield ByteRobust's pools exactly, and its scheduling time within 5.19 % of an oracle that always has a
-    standby: 32 machines at once find no pool and are rescheduled, 5.36 times as slowly."""
+    """Yield ByteRobust's pools (exact) and its scheduling time over that of an oracle that always has a
+    standby (band: 5.19 %). In the simulation 32 machines that fail at once find no pool and are rescheduled,
+    5.36 times as slowly."""
     for machines, pool in ((128, 2), (256, 2), (512, 3), (1024, 4)):
         yield _near("R11", f"standbys for {machines} machines", pool, forms.standby_pool(machines), 0.0)
     above = []
@@ -235,7 +236,8 @@ def r11() -> Iterator[Row]:
 
 
 def r12() -> Iterator[Row]:
-    """Yield the speed that a save after every step leaves, within 2.5 %. The slowest save gives the step."""
+    """Yield the relative speed of training with a save after every step. Band: 2.5 %. The slowest save
+    decides the time of a step."""
     for title, first, others in (
         ("70B, 2,048", (6.77, 0.3984), ((1.84, 0.7005), (0.04, 0.9923))),
         ("70B, 4,096", (7.14, 0.3911), ((1.69, 0.7236), (0.03, 0.9912))),
@@ -249,8 +251,8 @@ def r12() -> Iterator[Row]:
 
 
 def r13() -> Iterator[Row]:
-    """Yield the share of failures that end in place (hot update, rollback) within the 95 % interval of
-    ByteRobust's counts, from Llama 3's causes."""
+    """Yield the share of failures that end in place (hot update, rollback), computed from Llama 3's causes.
+    Band: the 95 % interval of ByteRobust's counts."""
     plan, _ = _declared()
     ends = {failure.name: failure.action for failure in plan.failures}
     counts = _deaths()
@@ -267,8 +269,8 @@ def r13() -> Iterator[Row]:
 
 
 def r14() -> Iterator[Row]:
-    """Yield the network's part in failures within 1.5 points, in GPU-hours within the source's range, and the
-    time that a failed cable costs, the median of network failures, within a factor of 1.5."""
+    """Yield the network's share of failures (band: 1.5 points) and of GPU-hours (band: the source's range),
+    and the time that a failed cable costs, as the median of network failures (band: a factor of 1.5)."""
     plan, runs = _declared()
     names = [failure.name for failure in plan.failures]
     network = [names.index(name) for name in ("cable", "switch", "NIC")]
@@ -288,8 +290,9 @@ def r14() -> Iterator[Row]:
 
 
 def r15() -> Iterator[Row]:
-    """Yield the loss of replica groups that leave and rejoin within 7 % (three standard deviations) of its
-    form, and the deaths of a job in more than 1,000 failures of such groups, torchft's number: none."""
+    """Yield the loss of replica groups that leave and rejoin (band: 7 % of its form, three standard
+    deviations), and the number of job deaths in more than 1,000 failures of such groups (band: torchft's
+    number, none)."""
     groups, rejoin_s = 32, 60.0
     plan, _ = _declared(f"plan.replica_groups={groups}:plan.rejoin_s={rejoin_s}")
     failures = tuple(failure for failure in plan.failures if failure.stalls_s)

@@ -23,9 +23,10 @@ from testbed.fabric.model import Fabric, Plan
 from testbed.fabric.up import up
 
 MOST_PER_H = {"3x10": 1.0, "3x20": 0.2, "5x50": 0.15}
-"""Aims by timers: false downs per session-hour. That of 5x50 is the bound of none in 20 session-hours."""
+"""Aims by timers: false downs per session-hour. The aim of 5x50 is the 95 % bound after no false down in 20
+session-hours."""
 _ONCE_NS = 1_000_000_000
-"""Least time for which a session stays down, ns: before Up, its packets are a second apart."""
+"""Least time for which a session stays down, ns. Before Up, its packets are a second apart."""
 
 
 def heading(timers: str) -> str:
@@ -67,7 +68,8 @@ def section(timers: str, lasts_s: float, say: Callable[[str], None]) -> list[str
 
 
 def _sessions(fabric: Fabric) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return the session (host, uplink) that a router's namespace and its peer's address mean."""
+    """Return a function that gives the session (host, uplink) of a router's namespace and its peer's
+    address."""
     ends = {}
     for host in fabric.hosts:
         for number, uplink in enumerate(host.uplinks):
@@ -79,7 +81,7 @@ def _sessions(fabric: Fabric) -> dict[tuple[str, str], tuple[int, int]]:
 def _counted(
     fabric: Fabric, since_ns: int, stalls: Path, detection_s: float
 ) -> tuple[Counter[str], list[Freeze]]:
-    """Return how often sessions went down since then, by cause, and all freezes of data planes."""
+    """Return the number of downs of sessions since since_ns, by cause, and all freezes of data planes."""
     sessions, downs, freezes = _sessions(fabric), [], []
     for router in fabric.routers:
         journal = processes.journal_of(fabric, router)

@@ -133,7 +133,7 @@ def document(store: RunStore) -> str:
 
 
 def _calibrated(places: Mapping[str, Path]) -> str:
-    """Return what is known of the machine in each part."""
+    """Return sentences on the calibrated values of the machine in each part."""
     parts: dict[str, list[str]] = {}
     for title, path in places.items():
         if path.exists():

@@ -1,7 +1,7 @@
 """How well the control loop works on this kernel: 100 containers at 100 ms, and 1,000 OOM traps in a row.
 
 For: the figures on the page, and `python -m studies control-loop`. Not for: calibrating
-(lab.containers.calibrate), whose parts it uses with more of everything.
+(lab.containers.calibrate), whose parts this module uses for longer measurements.
 """
 
 from __future__ import annotations

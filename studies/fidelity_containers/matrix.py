@@ -1,4 +1,4 @@
-"""What is validated: the scenarios of the matrix, how long their runs are, and what all of it takes.
+"""The scenarios of the validation matrix, the length of their runs, and the time that all runs take.
 
 For: `python -m studies fidelity-containers`. Not for: running or judging (lab.containers.validate). No
 workload of the matrix is used by `twinbed calibrate`.
@@ -17,12 +17,13 @@ from twinbed import ScenarioError
 
 PARTS = ("step", "on_off", "ddp", "hipster_shop", "escra_default", "teastore")
 REPEATS = 5
-"""Undisturbed runs of each cell on the testbed. With three, one bad moment is a third."""
+"""Undisturbed runs of each cell on the testbed. With only three runs, a single disturbance affects a third of
+them."""
 DURATION_S = 30.0
 """Length of a run whose scenario gives a duration, s. Runs of 10 s agreed with the median latency of the
 other repeats in only 29 % (docs/decisions/0036)."""
 SEED = 20
-"""Seed that draws the loads of a page that is made of a few of them."""
+"""Seed that draws the loads of a page that has only a few of them."""
 START_S = 5.0
 """Time of a run in which containers start, become ready, and are ended, s."""
 
@@ -59,7 +60,8 @@ def length_s(question: Scenario) -> float:
 
 
 def _drawn(scenario: Scenario, few: int | None) -> Scenario:
-    """Return the scenario with `few` of the values that vary, in their order. The same few for every call."""
+    """Return the scenario with `few` of the values that vary, in their order. Every call returns the same
+    values."""
     rng = np.random.default_rng([SEED, *scenario.name.encode()])
     vary = {
         key: [values[place] for place in sorted(rng.permutation(len(values))[:few])]

@@ -180,7 +180,7 @@ def _restart_row(cell: Cell, calibrated: Calibration | None) -> Record:
 
 
 def _lasting_row(training: _Beside) -> Record:
-    """Return the row of the same job on hosts with two paths."""
+    """Return the row of the same job on hosts with two paths, which survives the faults."""
     real, said = training.real, training.twin
     return {
         "setting": f"two paths, {training.asked['title']}",

@@ -166,7 +166,7 @@ def _hit(fault: dict[str, float]) -> list[bool]:
 def _spread(cell: Cell) -> float:
     """Return the coefficient of variation of the lognormal through the iterations' 16th and 84th percentiles.
 
-    A machine's rare stalls are no part of an iteration's usual scatter.
+    The usual scatter of an iteration does not include a machine's rare stalls.
     """
     low, high = np.log(np.percentile(np.array(cell["quiet_s"])[STARTS:], (15.87, 84.13)))
     return float(np.sqrt(np.expm1(((high - low) / 2) ** 2)))

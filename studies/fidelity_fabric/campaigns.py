@@ -72,7 +72,7 @@ def make(asked: Asked) -> int:
                     say(f"fidelity-fabric: {error}")
                     code = 2
     except KeyboardInterrupt:
-        say("stopped; the same command goes on")
+        say("stopped; the same command continues")
         code = 130
     if asked.note is not None:
         store.note = asked.note
@@ -168,7 +168,7 @@ class _Fabric:
 
     def run(self, seat: _Seat, stalls: Path) -> None:
         """Measure everything; exit code 2 if the fabric gave up."""
-        # The parent process is interrupted, and sets `stopped`.
+        # An interrupt is handled by the parent process, which sets `stopped`.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         first, failed = self._part[0], 0
@@ -221,7 +221,7 @@ def _write(asked: Asked, store: Store) -> None:
         raise BackendError("nothing is measured yet; run it as root, without --page-only")
     calibrations: dict[Road, Calibration] = {}
     for road in Road:
-        # An interrupted campaign may lack what one of them is made of.
+        # An interrupted campaign may lack the settings that a part of the page needs.
         with suppress(BackendError):
             calibrations[road] = calibrated(store, road)
     others = {item.setting for item in plan.OTHERS}

@@ -26,7 +26,7 @@ Times = Mapping[Setting, Sequence[Watched]]
 
 
 def load_text(busy: bool) -> str:
-    """Return a table's word for the load that was made on purpose."""
+    """Return a table's word for the load of the CPUs that the measurement made on purpose."""
     return "every CPU" if busy else "idle"
 
 

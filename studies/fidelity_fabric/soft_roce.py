@@ -155,7 +155,7 @@ def beside_twin(
     for when_ns in injected:
         near = (at_ns > when_ns - _MARGIN_NS) & (at_ns < when_ns + _WINDOW_NS)
         there_s, back_s = (_longest_s(side, when_ns) for side in lost)
-        # Otherwise the packets took the other path, and the longest round is the machine's noise.
+        # Otherwise the packets took the other path, and the longest round is only noise of the machine.
         if near.any() and 0 < max(there_s, back_s) < 2 * (stall_s := float(pings.round_s[near].max())):
             there, back = rdma.stall_s(pair, [there_s, back_s])
             survives = bool(rdma.survives(pair, max(there_s, back_s)))

@@ -7,9 +7,9 @@ Source: Qiu et al., "FIRM", OSDI 2020, and its public code: an incremental linea
 DDPG with the learning rates, batch, discount, update rate, buffer, layers and warm-up below. Ours differ in
 this, each for a reason:
 
-- An action is one of three, so the critic is told which (one-hot), and the actor climbs the critic's mean
-  over the three by the actor's probabilities. An actor that climbs a critic between the actions, where
-  nothing was ever tried, ends in a corner.
+- An action is one of three, so the critic gets the action as an input (one-hot), and the actor climbs the
+  critic's mean over the three by the actor's probabilities. An actor that climbs a critic between the
+  actions, where nothing was ever tried, ends in a corner.
 - Exploration is a random action with probability ε, which falls from 1 to LEAST_RANDOM. The source's noise of
   σ 0.2 on outputs from -1 to 1 never changes the action of a confident actor.
 - Rewards are lower by 5, which shifts all values equally, so the critic learns the differences.
@@ -79,7 +79,7 @@ def worlds(first: int) -> Iterator[World]:
 
 
 def separator() -> tuple[Separator, str]:
-    """Return the classifier, and how well it tells culprits, as a sentence."""
+    """Return the classifier, and a sentence on how well it finds culprits."""
     from sklearn.linear_model import SGDClassifier
 
     rows: list[tuple[float, float, float]] = []
@@ -90,7 +90,7 @@ def separator() -> tuple[Separator, str]:
     inputs, label = np.column_stack([table[:, 0], np.log(table[:, 1])]), table[:, 2] >= THROTTLED
     mean, scale = inputs.mean(axis=0), inputs.std(axis=0)
     cut = len(table) * 4 // 5
-    # Weights balance the classes: few containers are throttled, so "never" would mostly be right.
+    # Weights balance the classes. Few containers are throttled, so the answer "never" would mostly be right.
     weight = np.where(label, 0.5 / label[:cut].mean(), 0.5 / (1.0 - label[:cut].mean()))
     machine = SGDClassifier(loss="hinge", penalty="l2", random_state=1, average=True)
     for rows_of in np.array_split(rng.permutation(cut), max(cut // 1000, 1)):
@@ -195,7 +195,7 @@ def train(line: Separator, told: Callable[..., None], seed: int = 1) -> Layers:
     raise."""
     rng, learner = np.random.default_rng(seed), Learner(seed)
     drawn_worlds = worlds(FIRST_TRAINED)
-    # Rows of state, one-hot action, reward and next state; the oldest give way.
+    # Rows: state, one-hot action, reward and next state. New rows replace the oldest.
     memory, count = np.zeros((BUFFER, 2 * INPUTS + 4), np.float32), 0
     for episode in range(EPISODES):
         if episode % EPISODES_OF_WORLD == 0:

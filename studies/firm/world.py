@@ -54,7 +54,8 @@ class Played:
     samples: list[tuple[float, float, float]] = field(default_factory=list)
 
     def earned(self) -> tuple[float, float, float]:
-        """Return the means of the reward, of kept SLOs and of use/limit over windows and containers."""
+        """Return the means of the reward, of whether the SLO was kept, and of use over limit, over windows
+        and containers."""
         parts = [(reward(window), ~window.violated, window.used) for window in self.windows]
         gained, kept, used = (float(np.concatenate(column).mean()) for column in zip(*parts, strict=True))
         return gained, kept, used
@@ -140,7 +141,8 @@ def _arrivals(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _app(rng: np.random.Generator) -> dict[str, Any]:
-    """Return an application of 5 to 10 services. One or two earlier ones call each service but the first."""
+    """Return an application of 5 to 10 services. Each service but the first is called by one or two earlier
+    services."""
     count = int(rng.integers(5, 11))
     services: dict[str, Any] = {}
     callers = {callee: rng.permutation(callee)[: rng.integers(1, 3)].tolist() for callee in range(1, count)}

@@ -41,8 +41,8 @@ MODELLED = "modelled speeds, all GPUs"
 
 
 def rows(folder: Path, check: Callable[..., None]) -> pd.DataFrame:
-    """Return cost, US$, and number of moves by model, home, days of work, start and step. Home us-east-1 has
-    every length of work, us-west-2 has 4 and 8 days."""
+    """Return cost, US$, and number of moves by model, home, days of work, start and step. From home us-east-1
+    there is every length of work, from us-west-2 only 4 and 8 days."""
     known = throughputs.read(folder / "gavel_isolated_throughput.csv", "gavel_simulation")
     prices, made, last_s = load().prices, [], epoch_s(LAST) - max(DAYS) * DAY_S
     starts = np.linspace(epoch_s(FIRST), last_s, STARTS).tolist()

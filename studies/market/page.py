@@ -1,8 +1,8 @@
 """docs/results/market.md: policies for deadlines on spot machines beside the optimum, and spotDNN's figures.
 
 For: `python -m studies market`. Not for: deciding (control/market) or playing (twin/cloud/deadline.py).
-Nothing was fitted on the windows that are judged here. Free windows, which judge nobody, are shown beside
-them.
+No policy was fitted on the windows that are judged here. The page also shows free windows, on which no policy
+is judged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from twin.cloud.deadline import Windows, optimum_usd, play
 OURS = "planned"
 REFERENCE = ("greedy", "uniform-progress")
 EVERY = 23
-"""One of this many free windows is played, because they overlap."""
+"""One of this many free windows is played, because free windows overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Row:
 
     variant: its name.
     optimum, greedy, uniform, ours: mean costs.
-    late: windows in which any policy was late.
+    late: number of windows in which any policy was late.
     apart: largest difference from a reference cost, NaN without any.
     """
 

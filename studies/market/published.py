@@ -40,7 +40,7 @@ REAL_H, REAL_RESTART_H, REAL = 72.0, 0.3, {84.0: 138.2 / 233.5, 100.0: 122.0 / 2
 BIO = (51.9 / 140.5, 22.8 / 140.5)
 """Cost over on demand of the source's 22.5 h of bioinformatics with 24 h and with 28 h (M3)."""
 SLICES = (2, 4, 8, 16, 32)
-"""Numbers of equal slices that are compared."""
+"""Numbers of equal time slices that are compared."""
 SLICED_H, SOURCE_SLICED = 52.0, "33 % to 62 %"
 """A tight deadline, h, and how much more than greedy time slices save in the source (M2)."""
 GANG_STARTS = 30
@@ -94,7 +94,7 @@ def optimum(terms: Terms, market: Windows) -> tuple[Real, Real, Real]:
 
 
 def spent(paths: Sequence[Path], terms: Terms, starts: int = STARTS) -> dict[str, Spent]:
-    """Return what each policy and the optimum spend on all traces. Each trace has the same weight."""
+    """Return the mean hours and cost of each policy and the optimum. Each trace has the same weight."""
     made: dict[str, list[tuple[Real, Real, Real]]] = {name: [] for name in (*POLICIES, OPTIMUM)}
     for path in paths:
         market = windows(trace(path), terms.ticks, starts)
@@ -201,7 +201,7 @@ def sliced(paths: Sequence[Path], terms: Terms, starts: int = STARTS) -> list[fl
 
 
 def mixed(path: Path, terms: Terms, starts: int) -> list[float]:
-    """Return what a fleet that mixes spot and on demand saves, as a share of what all-or-none costs.
+    """Return the saving of a fleet that mixes spot and on demand, as a share of the cost of all-or-none.
 
     The first is the optimum if a change of the mix is free, which is the most that knowing each machine can
     gain; the second is the optimum if every change restarts the job; the third is Uniform Progress with these
@@ -223,7 +223,7 @@ def mixed(path: Path, terms: Terms, starts: int) -> list[float]:
 
 
 def bioinformatics(folder: Path) -> str:
-    """Return what the traces say about the source's bioinformatics (M3)."""
+    """Return the traces' answer on the source's bioinformatics (M3)."""
     paths = sorted(folder.glob("preemption_1node_gcp_*_c3-88.csv"))
     if not paths:
         return "Its bioinformatics ran on a machine without traces."
@@ -250,7 +250,8 @@ def whole(path: Path) -> float:
 
 
 def _gap(found: dict[str, Spent], figure: str) -> float:
-    """Return the change of the gap to the optimum from greedy to Uniform Progress, NaN without a gap."""
+    """Return the relative change of the gap to the optimum from greedy to Uniform Progress; NaN without a
+    gap."""
     greedy, uniform, least = (
         getattr(found[name], figure) for name in ("greedy", "Uniform Progress", OPTIMUM)
     )

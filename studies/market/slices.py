@@ -24,8 +24,8 @@ from control.market.ports import (
 
 
 class TimeSliced:
-    """Greedy in every slice of the time: each of n equal slices must have its n-th of the work done at its
-    end.
+    """Greedy in every slice of the time: at the end of each of n equal slices, another n-th of the work must
+    be done.
 
     Work that is done beyond a slice's share counts for the next ones. A slice that has no whole tick to spare
     is finished on demand. slices: n.

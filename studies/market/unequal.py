@@ -90,7 +90,8 @@ def _measure(cells: Mapping[str, tuple[Machine, ...]], store: Path, check: Calla
 
 
 def revocation() -> Cell:
-    """Measure a revocation: a notice at which the replacement starts, then SIGKILL; the others go on."""
+    """Measure a revocation: a notice at which the replacement starts, then SIGKILL. The other workers
+    continue."""
     ranked, spare = dict(enumerate(REVOKED, start=1)), len(REVOKED) + 1
     victim = spare - 1
     with Asynchronous(spare, SERVER_MB_S, WORKER_MB_S) as cluster:
@@ -145,7 +146,7 @@ class Compared(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The predictor's constants, as the profiles show them. r2: R² of the fit of the contention share."""
+    """The predictor's constants, fitted to the profiles. r2: R² of the fit of the contention share."""
 
     training: Training
     kinds: tuple[WorkerKind, ...]

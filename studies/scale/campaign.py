@@ -124,7 +124,7 @@ def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path) ->
         silence(places.workers[0])
         time.sleep(_SILENT_S)
         restore(places.workers[0])
-        # After the scheduler has given the worker up, it ends itself or stays away.
+        # After the scheduler has given the worker up, the worker ends itself or stays away.
         hosts.worker(0)
 
     try:
@@ -188,7 +188,7 @@ def _command(seeds: range, store: str, *options: str) -> list[str]:
 
 
 def _sweep(seeds: range, folder: Path, *options: str) -> subprocess.Popen[bytes]:
-    # A worker that is just starting counts, so the sweep waits for both.
+    # A worker that is still starting counts too, so the sweep waits for both.
     _until(_workers, "the workers")
     command = _command(seeds, STORE, "--engine", f"dask://127.0.0.1:{_PORT}")
     with (folder / "sweep.log").open("wb") as log:

@@ -30,7 +30,7 @@ RUNS = 10_000
 
 def make(asked: Asked) -> int:
     """Make the campaign if it is missing, and write the page. Raises BackendError without root."""
-    # The processes of a campaign end with it, however this process is stopped.
+    # A campaign's processes end with this process, however it is stopped.
     signal.signal(signal.SIGTERM, _stop)
     folder, runs = asked.store or harness.STORES / "scale", asked.repeats or RUNS
     found = kept(folder)

@@ -1,4 +1,4 @@
-"""Pretended containers for real agents: no kernel behind them, and telemetry that is made up.
+"""Pretended containers for real agents: without a kernel group behind them, and with synthetic telemetry.
 
 For: studies.wire.inside, so that 500 containers need no 500 processes. Not for: testing agents. Agents,
 controller, gRPC, TLS, datagrams and the loopback device are real. Cgroups are not, so the measured CPU does
@@ -44,7 +44,7 @@ class QuietTrap:
         """Do nothing."""
 
     def close(self) -> None:
-        """Close it. Idempotent."""
+        """Close the descriptor. Idempotent."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -68,11 +68,11 @@ class PretendedGroup:
         return limit_bytes
 
     def charged_bytes(self) -> int:
-        """Return what each container always holds."""
+        """Return the memory that each container always holds, bytes."""
         return _MEMORY_BYTES
 
     def trap(self) -> QuietTrap:
-        """Return its trap."""
+        """Return the group's trap."""
         self._trap = self._trap or QuietTrap()
         return self._trap
 
@@ -84,11 +84,11 @@ class PretendedGroup:
         """Do nothing."""
 
     def remove(self) -> None:
-        """Close it."""
+        """Close the trap, if there is one."""
         self.close()
 
     def close(self) -> None:
-        """Close it. Idempotent."""
+        """Close the trap, if there is one. Idempotent."""
         if self._trap is not None:
             self._trap.close()
 
@@ -114,7 +114,7 @@ class PretendedPlace:
         return self.groups.get(name)
 
     def incarnation(self, group: PretendedGroup) -> int:
-        """Return its number, which is above zero."""
+        """Return the group's number, which is above zero."""
         return 1 + group.number
 
     def remember(self, origins: Iterable[Origin]) -> None:

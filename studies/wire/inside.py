@@ -137,7 +137,7 @@ def _cpu_s(process: int) -> float:
 
 
 def main() -> None:
-    """Measure, or be the controller."""
+    """Run the measurement, or the controller's process if the arguments say so."""
     if sys.argv[1] == "--controller":
         asyncio.run(_control(Path(sys.argv[2]), int(sys.argv[3])))
         return

@@ -115,7 +115,7 @@ class Asynchronous(Cluster):
         )
 
     def train(self, machines: Mapping[int, Machine]) -> None:
-        """Let these ranks train on these machines, and let the others wait. Returns at once.
+        """Let these ranks train on these machines. The other ranks wait. Returns at once.
 
         A process that starts has no quota until its first push, because its imports are not part of its
         machine's work; `look` then puts the quota in force.
@@ -127,7 +127,8 @@ class Asynchronous(Cluster):
             orders.replace(self._folder / "cluster.json")
 
     def settle(self, within_s: float) -> None:
-        """Wait until every worker that may train has pushed a few times, as `measure_cluster` does."""
+        """Wait until every worker that may train has pushed a few times, which `measure_cluster` also waits
+        for."""
         begun = self.pushes().at_s.size
 
         def settled() -> bool:

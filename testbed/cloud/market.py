@@ -185,9 +185,7 @@ class _Real:
         self._next(now_s)
 
     def _go(self, now_s: float) -> None:
-        """Leave the held machines, then start the wanted ones. A machine that the job already leaves is left
-        as before.
-        """
+        """Leave the held machines, then start the wanted ones. A leave that has already begun continues."""
         if self.launched and self.course.state in (STARTING, WORKING):
             self.course.leave(now_s)
             self.due_s = now_s + self.timing.stop_s

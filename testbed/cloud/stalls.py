@@ -78,7 +78,8 @@ class Profiler:
             self._all_reduce(jobs)
 
     def _round(self, jobs: Sequence[Profiled], data: Path) -> Model:
-        """Make the runs that are due. Each pair of a source and a number of workers takes one start."""
+        """Make the runs that are missing or must be repeated. The job starts once for each pair of a data
+        source and a number of workers."""
         workers = jobs[0].workers
         with self._started(self.command(self.kept), 1) as cluster:
             model = cluster.model
@@ -87,7 +88,7 @@ class Profiler:
                 self._run(Run.ALONE, cluster, job)
         if any(_lacks(job, Run.TOGETHER, Run.APART) for job in jobs):
             with self._started(self.command(self.kept), workers) as cluster:
-                # A rate stays once it is set, so the runs without one come first.
+                # A link keeps its rate once it is set, so the runs without a rate come first.
                 for run in (Run.TOGETHER, Run.APART):
                     for job in jobs:
                         self._run(run, cluster, job)

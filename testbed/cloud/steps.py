@@ -99,7 +99,7 @@ def noise(folder: Path, processes: int, batch: int) -> float:
     if not steps:
         return float("nan")
     local = np.mean([rows[:steps, 0] for rows in norms], axis=0)
-    # A process that is alone compares its last two gradients, as if they were of two.
+    # A single process compares its last two gradients, as if two processes had computed them.
     replicas = max(processes, 2)
     return of_replicas(local, norms[0][:steps, 1], replicas, replicas * batch, processes * batch).noise
 

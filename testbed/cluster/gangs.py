@@ -3,7 +3,7 @@
 For: one life of a gang, from its start to its end, in its own cgroups. Not for: the times at which jobs start
 and stop (carrying_out.py), nor the cost of a life. A GPU of a type is a CPU quota: CPU-bound jobs then have
 speeds in the ratio of the quotas. While a process starts or saves it has no quota, because that is not work
-of its GPU. SIGTERM tells a job to save and end. Like recorded processes, a process has no capability.
+of its GPU. SIGTERM makes a job save and end. Like recorded processes, a process has no capability.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Gangs(Undone):
         self._undo.callback(interrupts.shield)
 
     def _end_all(self) -> None:
-        # One that cannot be removed does not keep the others.
+        # A gang that cannot be removed does not stop the removal of the others.
         with ExitStack() as ends:
             for job in list(self._lives):
                 ends.callback(self._remove, job)
@@ -225,7 +225,7 @@ class Gangs(Undone):
             raise BackendError(
                 f"job {job} ended with {failed or codes} after {done} steps: {self._last_words(life)}"
             )
-        # The first process is the one that saves. A signal may have ended it before it could, or after.
+        # Only the first process saves. A signal may have ended that process before or after its last save.
         last = min(life.base + _steps(life.folder), training.steps)
         if any(codes[:1]):
             last = self._saved(job)

@@ -150,8 +150,8 @@ class SlurmGangs(Gangs):
             container.group.remove()
 
     def _ask(self, *command: str, check: bool = True) -> str:
-        """Return what a command of Slurm prints. A Slurm that is busy is asked again, and any failed question
-        that changes nothing is."""
+        """Return the output of a Slurm command. The command is repeated while Slurm is busy; a failed query
+        is repeated, too."""
         environment = {"SLURM_CONF": str(self._conf), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         deadline = time.monotonic() + _BUSY_S
         while True:
@@ -189,7 +189,8 @@ class SlurmGangs(Gangs):
         for rank, container in enumerate(life.containers):
             text = self._script(container, logs / f"{rank}.log", self._gates[job])
             (scripts / f"{rank}.sh").write_text(text)
-        # Slurm keeps the script of the first life, which reads where the present one is.
+        # Slurm keeps the script of the first life. That script reads this file to find the script of the
+        # present life.
         life_of = self._own / f"life-of-{job}"
         life_of.write_text(str(scripts))
         nodes = ",".join(f"n{server}" for server in servers)
@@ -229,7 +230,7 @@ class SlurmGangs(Gangs):
         return f"{waits}\n{doors}\ncd {spec.directory}\nexec {shlex.join(command)}\n"
 
     def _terminate(self, job: int, life: Life) -> None:  # noqa: ARG002 - the processes are Slurm's
-        # A job that waits for a server can only be held, and one that runs only be requeued.
+        # Slurm can only hold a job that waits for a server, and only requeue a job that runs.
         for order in ("hold", "requeuehold"):
             self._ask("scontrol", order, self._ids[job], check=False)
         self._looked = -math.inf
@@ -278,7 +279,7 @@ class SlurmGangs(Gangs):
         # A Slurm that no longer answers must not keep the run's groups from being removed.
         number = self._ids.get(job, "")
         if self._lives[job].leaving is None and self._states.get(number, ("",))[0] == "RUNNING":
-            # Killed, or the run ends: Slurm may start it again when it is released.
+            # The gang was killed, or the run ends. The held job starts again only when it is released.
             self._ask("scontrol", "requeuehold", number, check=False)
         super()._remove(job)
 

@@ -88,7 +88,7 @@ def _hierarchy() -> tuple[Driver | None, Finding]:
 
 
 def _tried(driver: Driver) -> list[Finding]:
-    """Make a group, and test the features of groups on it."""
+    """Make a cgroup and test the features that need one."""
     attempts: tuple[tuple[str, Callable[[Group], str], str, bool], ...] = (
         ("CPU quota", _try_quota, "limits of CPU, changed without a restart", True),
         ("memory limit", _try_memory, "limits of memory, swap included where it is counted", True),

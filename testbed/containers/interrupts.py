@@ -66,7 +66,7 @@ class Interrupts:
             self._on_dropped(unraisable)
             return
         self._shielded = False
-        # Raised here it would be dropped as well.
+        # An exception raised here would be dropped as well.
         again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), next(iter(self._before))))
         again.daemon = True
         again.start()

@@ -77,8 +77,8 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
     """Remove leftovers of dead runs and agents. Returns the runs that had any.
 
     live: whether to remove live runs, too, and runs whose lock is not visible here. The process of a live run
-    is told to end first (SIGTERM; SIGKILL after ENDING_TIMEOUT_S). Runs of this process are never touched.
-    Raises BackendError for the first object that could not be removed, after all others were.
+    first gets a signal to end (SIGTERM; SIGKILL after ENDING_TIMEOUT_S). Runs of this process are never
+    touched. Raises BackendError for the first object that could not be removed, after all others were.
     """
     runs_here = [run for run in runs(driver) if (live or run.alive is False) and not _is_mine(run.name)]
     ended: list[Run] = []
@@ -124,7 +124,7 @@ def remove(run: str, driver: Driver) -> None:
 
 
 def _sweep_agents(driver: Driver) -> None:
-    """Remove leftovers of dead agents. Agents' groups outlive them, so only the agents' own sweep knows
+    """Remove leftovers of dead agents. Agents' groups outlive them, so only the agents' own sweep can remove
     them.
     """
     place = _place()

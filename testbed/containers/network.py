@@ -110,7 +110,7 @@ class Network:
     def _make_link(self, link: str, kind: str, master: str) -> None:
         # The kernel ignores an alias given at creation, so the mark is set in the same batch.
         _ip(f"link add {link} {kind}", f"link set {link} alias {MARK}:{self._run} {master}")
-        # A host's end that speaks IPv6 announces itself, and its bytes would be the containers'.
+        # An IPv6-enabled host end would announce itself, and these bytes would count as the container's.
         if (quiet := Path(f"/proc/sys/net/ipv6/conf/{link}/disable_ipv6")).exists():
             quiet.write_text("1")
         _ip(f"link set {link} up")

@@ -1,9 +1,9 @@
 """The mark of all our objects, and whether their owner still lives.
 
-For: naming a run, so that a later start can tell a leftover from a run in progress. Not for: removing a run's
-objects (leftovers.py). The owner of a run holds the lock on RUN_ROOT/<run>/lock, and that of a temporary
-directory the lock on a file inside (twinbed/ownership.py). The process id in a name is information for people
-only. A run without a lock file here belongs to a process with another /run, such as a container's.
+For: naming a run, so that a later start can distinguish a leftover from a run in progress. Not for: removing
+a run's objects (leftovers.py). The owner of a run holds the lock on RUN_ROOT/<run>/lock, and that of a
+temporary directory the lock on a file inside (twinbed/ownership.py). The process id in a name is information
+for people only. A run without a lock file here belongs to a process with another /run, such as a container's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOCK = "lock"
 """Name of the file whose lock the owner of a directory holds."""
 
 USUAL = ("/tmp", "/var/tmp")
-"""Directories that Python uses for temporary files in turn, where the first has no room."""
+"""Directories for Python's temporary files. The second is used if the first has no room."""
 
 _RUN = re.compile(r"run-[0-9]+-[0-9a-f]{16}")
 _LASTING = re.compile(r"lasting-[0-9a-f]{16}")
@@ -51,7 +51,8 @@ def new_run() -> str:
         try:
             lock = take(make_directory(run) / LOCK)
         except FileNotFoundError:
-            # Another process took the directory for a dead run's and removed it before the lock was in it.
+            # Another process took the directory for one of a dead run, and removed it before it held the
+            # lock.
             continue
         except OSError as error:
             raise BackendError(
@@ -166,7 +167,7 @@ def temporary_directories() -> dict[str, list[Path]]:
     """Return run → this user's existing temporary directories."""
     by_run: dict[str, list[Path]] = {}
     place = tempfile.gettempdir()
-    # A process that found no room in one place is in another one.
+    # A process that found no room in one directory uses the other one.
     places = USUAL if place in USUAL else (place,)
     for directory in sorted(found for where in places for found in Path(where).glob(f"{MARK}-run-*")):
         run = directory.name.removeprefix(f"{MARK}-")

@@ -21,7 +21,8 @@ from twinbed import BackendError
 
 
 class GroupGoneError(BackendError):
-    """Raised when others removed the cgroup. Its container counts as removed, and the rest goes on."""
+    """Raised when others removed the cgroup. Its container counts as removed, and the other containers
+    continue."""
 
 
 class Trap(Protocol):
@@ -49,15 +50,17 @@ class LimitedGroup(Protocol):
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Its directories: one per v1 hierarchy, one in v2. Telemetry sources find files and inodes there."""
+        """The group's directories: one per v1 hierarchy, one in v2. Telemetry sources find files and inodes
+        there."""
 
     @property
     def quota_cores(self) -> float:
-        """The quota in force, cores, as last written or found; inf if there is none."""
+        """The quota in force, cores: the value last written, or found at the start; inf: no quota."""
 
     @property
     def limit_bytes(self) -> int:
-        """The memory limit in force, bytes, as last written or found; 2^63 − 1 if there is none."""
+        """The memory limit in force, bytes: the value last written, or found at the start; 2^63 − 1: no
+        limit."""
 
     def set_cpu_quota(self, cores: float) -> None:
         """Limit CPU to `cores` per CFS period, at least the kernel's 1 ms; inf: no limit. The quota is
@@ -66,7 +69,7 @@ class LimitedGroup(Protocol):
 
     def set_cpu_request(self, cores: float) -> None:
         """Give the group the CPU weight of a request of `cores`, by Kubernetes' formula
-        (control/allocator/shares.py). It matters while CPUs are short."""
+        (control/allocator/shares.py). The weight matters only while CPUs are short."""
 
     def set_memory_limit(self, limit_bytes: int) -> int:
         """Limit memory and swap together, and return the limit in force, bytes, in whole pages. Lowering a
@@ -148,17 +151,18 @@ class TelemetrySource(Protocol):
         """Number of periods so far that are known to have ended without a record of their own."""
 
     def close(self) -> None:
-        """Close its open files. Idempotent."""
+        """Close the source's open files. Idempotent."""
 
 
 class Client(Protocol):
     """A load generator that runs beside the containers for as long as it has work."""
 
     def start(self) -> int:
-        """Start it once all containers are ready. Returns the time at which its schedule begins, ns."""
+        """Start the client once all containers are ready. Returns the time at which its schedule begins,
+        ns."""
 
     def running(self) -> bool:
-        """Return whether it still has work."""
+        """Return whether the client still has work."""
 
     def stop(self) -> None:
-        """End it now. Idempotent."""
+        """End the client now. Idempotent."""

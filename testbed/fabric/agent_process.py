@@ -3,7 +3,7 @@
 For: running one agent (`main`), or one in every host of a fabric (`Agents`). Not for: its work (agent.py).
 Source: our design. The process prints a line of JSON after its first dump and then at intervals. SIGTERM ends
 it, and the rules stay. When representors come or go, the process starts a new agent for the present ones, and
-its counts go on.
+the counts continue.
 """
 
 from __future__ import annotations

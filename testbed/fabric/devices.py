@@ -92,7 +92,8 @@ def admit(
     kernel("link", "set", device, mtu=mtu_bytes, master=kernel.index(bridge), state="up")
     # EVPN announces this entry (type 2), so that other hosts need not ask by broadcast.
     kernel("neigh", verb, bridge, dst=address, lladdr=mac, state="permanent")
-    # A static entry. A learned one would age while nobody talks, and its type-2 route would go with it.
+    # This entry is static. A learned entry would expire without traffic, and its type-2 route would
+    # disappear.
     kernel("fdb", verb, device, lladdr=mac, state=NUD_NOARP, flags=NTF_MASTER)
 
 

@@ -103,7 +103,7 @@ def remove(name: str) -> None:
     places = ownership.namespaces_of(name)
     if places:
         batch = "".join(f"netns delete {place.name}\n" for place in places)
-        # Its success is checked below.
+        # Whether this worked is checked below.
         subprocess.run(
             ("ip", "-force", "-batch", "-"), input=batch, text=True, capture_output=True, check=False
         )
@@ -143,8 +143,8 @@ def _may_be_elsewhere(name: str) -> bool:
 def _end_processes(name: str) -> None:
     """Kill a fabric's processes until several consecutive checks find none.
 
-    A process that is killed may just have started another, and one that forks while the processes are listed
-    may be missed.
+    A process that is killed may just have started another, and a list of processes may miss one that forks
+    meanwhile.
     """
     deadline = time.monotonic() + ENDING_TIMEOUT_S
     empty_looks = 0

@@ -42,7 +42,7 @@ def in_namespace(namespace: str) -> Iterator[None]:
             yield
         finally:
             if _libc.setns(home, _CLONE_NEWNET):
-                # This was never seen. The thread must not go on in the wrong namespace.
+                # This has never happened. The thread must not continue in the wrong namespace.
                 raise OSError(ctypes.get_errno(), "setns")
     finally:
         os.close(home)

@@ -168,7 +168,7 @@ def _walk(
     places: dict[Path, int],
     marks: list[tuple[int, int]],
 ) -> None:
-    """Record where a message's attributes are (places), and which words determine this (marks)."""
+    """Record the place of each attribute in a message (places), and the words that determine it (marks)."""
     at, end = span
     hops = nested.get(path) is Inside.HOPS
     number = 0

@@ -53,7 +53,7 @@ _PROBE_S = 3.0
 # any other clock QEMU emulates a device, under its one lock. A loop of real-time priority that asks for the
 # time then takes a whole CPU ("sched: RT throttling activated"). On a busy machine the emulated timer may not
 # tick while the kernel checks whether it works at all ("MP-BIOS bug: 8254 timer not connected"); without the
-# check it is believed.
+# check, the kernel trusts the timer.
 _CLOCK = "tsc=reliable no_timer_check"
 # The oldest CPU that NumPy runs on. The newest one that QEMU can emulate ("max") takes half as long again to
 # boot and to run: 5-level page tables, and AVX instruction by instruction.

@@ -1,4 +1,4 @@
-"""The backends that this machine has: the twin always, real cgroups of the version that is found."""
+"""The backends that can run on this machine: the twin always, and real cgroups of the machine's version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REAL = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every case that asks for a backend runs on all of them."""
+    """Run every case that takes a backend on all backends."""
     if "backend" in metafunc.fixturenames:
         real = [pytest.param(name, marks=pytest.mark.root) for name in REAL]
         chosen = [pytest.param("twin"), *real]
@@ -53,7 +53,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(autouse=True)
 def _declared(request: pytest.FixtureRequest) -> None:
-    """What a backend is declared not to do must fail there."""
+    """Mark cases that a backend is declared not to do as expected failures."""
     table = getattr(request.module, "CANNOT", {})
     callspec = getattr(request.node, "callspec", None)
     name = None if callspec is None else callspec.params.get("backend")

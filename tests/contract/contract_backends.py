@@ -1,6 +1,6 @@
-"""The backends of the contract, each behind the same two lines: run this workload under this allocator.
+"""The backends of the contract. Each has the same interface: run this workload under this allocator.
 
-What comes back has the names that twin's Outcome and testbed's Observed share.
+The result has the fields that the twin's Outcome and the testbed's Observed share.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     from lab.containers.input.replay import Replay
     from lab.containers.input.services.prepare import ServicesSource
 
-# What reads scenarios is imported where it is used: an emulated processor cannot run all of its libraries.
+# Modules that read scenarios are imported where they are used: an emulated processor cannot run all of their
+# libraries.
 
 SLICE = Path("/proc/sys/kernel/sched_cfs_bandwidth_slice_us")
 
 
 @dataclass
 class Ran:
-    """outcome: what the backend returned; quota_sums: Σ quotas in force at one instant of each period."""
+    """A run. outcome: what the backend returned; quota_sums: Σ quotas in force at one instant of each
+    period."""
 
     outcome: Outcome | Observed
     quota_sums: list[float] = field(default_factory=list)
@@ -51,13 +53,16 @@ class Ran:
 
     @property
     def lent_cores(self) -> float:
-        """What the kernel's CPUs may hold of a quota, or bring back of the one before, where the record is
-        of the pool that they draw on; by polling and in the twin what is not used is unused."""
+        """CPU, cores, that the kernel's CPUs may keep of a quota, or bring back from the period before.
+
+        It matters where a record shows the pool from which CPUs draw. By polling and in the twin, CPU time
+        that was not used counts as unused.
+        """
         hooks = isinstance(self.outcome, Observed) and self.outcome.telemetry == "hooks"
         return (os.cpu_count() or 1) * int(SLICE.read_text()) / 1e6 / PERIOD_S if hooks else 0.0
 
     def events(self, kind: str, container: int | None = None) -> list[tuple[float, int, int]]:
-        """(when, container, memory limit after it) of one kind."""
+        """Return (time, container, memory limit after the event) for each event of one kind."""
         events = self.outcome.events
         rows = zip(events.at_s, events.container, events.kind, events.limit_bytes, strict=True)
         return [
@@ -71,7 +76,7 @@ class Backend(Protocol):
     name: str
 
     def periods(self, periods: int) -> int:
-        """As many as it takes for that much to happen, and for a process to start and to grow."""
+        """Return the number of periods that a run needs, in which a process also has to start and grow."""
 
     def run(self, workload: Workload, allocator: Allocator) -> Ran: ...
 
@@ -80,7 +85,7 @@ class Backend(Protocol):
 
 
 def question(scenario: Scenario, app: dict[str, Any]) -> tuple[RunSpec, ServicesSource, Replay]:
-    """Return the one run of a scenario with this application, ready to be made."""
+    """Return the only run of a scenario with this application, ready to be carried out."""
     from lab.ask.scenario import expand
     from lab.containers.input.sections import container_scenario, machine_of
     from lab.containers.input.services.application import build_app
@@ -117,7 +122,7 @@ class Linux:
         self._driver, self._folder, self._runs = driver, folder, 0
 
     def periods(self, periods: int) -> int:
-        # Looked at each time: a machine may have become busy meanwhile.
+        # The cores are read each time, because the machine may have become busy meanwhile.
         began = time.monotonic()
         subprocess.run([sys.executable, "-c", "import hashlib, json, mmap, threading"], check=True)
         return periods + min(round(3 * (time.monotonic() - began) / PERIOD_S), 150)
@@ -159,7 +164,7 @@ class Linux:
 
 
 class _Quotas:
-    """A driver that keeps the groups it made, to ask the kernel for their quotas between two decisions."""
+    """A driver that keeps the groups it made, so that their quotas can be read between two decisions."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -185,7 +190,7 @@ class _Quotas:
 
 
 def in_force_cores(group) -> float:
-    """As the kernel has it now, of a group that has processes; 0 for one without."""
+    """Return the quota of a group as the kernel has it now, cores; 0 for a group without processes."""
     if not group.pids():
         return 0.0
     for directory in group.directories:

@@ -1,8 +1,8 @@
 """Containers of a live Podman pod, attached by name, as a backend of the contract.
 
 Each run is a pod that `podman play kube` makes. Its containers run the workload's scripts with this machine's
-own Python, in a chroot of a bind mount of the root. They run from the beginning; who joins later is attached
-later, and who leaves is let go.
+own Python, in a chroot of a bind mount of the root. All containers run from the beginning. A container that
+joins later is attached later, and one that leaves is detached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LinuxPod(Linux):
         super().__init__(driver, folder)
         self.name = f"linux-podman-v{driver.version}"
         self._tasks = ExitStack()
-        # Names of UNIX sockets are short.
+        # Names of UNIX sockets must be short.
         place = Path(self._tasks.enter_context(tempfile.TemporaryDirectory(prefix="tb-c")))
         try:
             self._podman = self._tasks.enter_context(running("podman", place))

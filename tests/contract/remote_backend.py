@@ -1,7 +1,7 @@
 """A real controller and real agents over loopback, as a backend of the contract.
 
 Containers that are present at the same times share an agent: it is started when they join and ended when they
-leave. What agents and the controller's allocator are told fills the same record as the local loop's.
+leave. The messages to agents and to the controller's allocator fill the same record as the local loop's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LinuxRemote(Linux):
 
 
 class _Hosting(Hosting):
-    """An agent's containers, and what the run's record is told of them."""
+    """An agent's containers, and the messages about them for the run's record."""
 
     def __init__(self, place, logs, run: _Run) -> None:
         super().__init__(place, logs)
@@ -80,7 +80,7 @@ class _Hosting(Hosting):
 
 
 class _Told:
-    """The allocator, with times as the run's and periods from its beginning on."""
+    """The allocator, with times and periods counted from the run's beginning."""
 
     def __init__(self, allocator, run: _Run) -> None:
         self._allocator, self._run = allocator, run
@@ -177,7 +177,8 @@ class _Run:
                 if self.record.advance(time.monotonic_ns()):
                     groups = [one.group for host in self._hostings for one in host.containers.values()]
                     sums.append(sum(filter(np.isfinite, map(in_force_cores, groups))))
-            # Before the agents end: the allocator is to keep what it has at the end of the time line.
+            # This happens before the agents end, so that the allocator keeps its state at the end of the time
+            # line.
             await end_controller()
             changes = sum(hosting.executor.limit_changes for hosting in self._hostings) - changes
             series, after, reports = self.record.series(), self._counts(), self.record.reports

@@ -1,4 +1,4 @@
-"""An allocator that does what a case of the contract tells it, and keeps what it was told."""
+"""An allocator that decides as a case of the contract says, and keeps all that it received."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def memory(ids, limit) -> MemoryLimits:
 
 
 def copied(stats: PeriodStats) -> PeriodStats:
-    """A backend may use the arrays again once it was answered."""
+    """Return a copy, because a backend may reuse the arrays after the allocator's answer."""
     arrays = ("ids", "quota_cores", "unused_cores", "throttled", "usage_cores", "memory_bytes")
     copies = {name: getattr(stats, name).copy() for name in arrays}
     return PeriodStats(**copies, period_s=stats.period_s, at_s=stats.at_s)
@@ -56,8 +56,11 @@ def copied(stats: PeriodStats) -> PeriodStats:
 
 @dataclass
 class Scripted:
-    """quota, limit, requests: of everyone at first (one value, or one per container in the order they are
-    given); requests None: nobody gets one."""
+    """An allocator with fixed first decisions.
+
+    quota, limit, requests: first values of all containers: one value, or one per container in the given
+    order. requests None: no container gets a request.
+    """
 
     quota: float | Sequence[float] = np.inf
     limit: int | Sequence[int] = NO_LIMIT

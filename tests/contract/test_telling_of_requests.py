@@ -1,7 +1,8 @@
-"""What every backend with clients tells an allocator that asks for spans: where its requests' time went.
+"""What every backend with clients reports to an allocator that asks for spans: where requests spent their
+time.
 
-The cases assert what must be so whatever the machine is at, and no times. CANNOT says which backend has no
-clients, and why; such a case must fail there.
+The cases assert facts that hold on any machine, and no times. CANNOT says which backend has no clients, and
+why; such a case must fail there.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ FRONT, BACK = 0, 1
 
 
 class Watched(Firm):
-    """Firm, with what it was told and decided."""
+    """Firm, with the data that it received and its decisions."""
 
     def __init__(self, **settings: float) -> None:
         super().__init__(FirmSettings(window_s=1.5, room_s=30.0, spans_wanted=1000, **settings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -149,6 +150,11 @@ def test_the_fit_predicts_the_times_that_it_was_made_from(alphas, betas, gamma) 
     seen = measured(true, [(1, 1), (1, 2), (1, 4), (2, 8), (4, 16), (16, 16)])
     guess = fit(seen).step_s(seen.machines, seen.gpus, seen.local)
     assert np.abs(np.log(guess / seen.step_s)).mean() < 0.03
+
+
+def test_steps_longer_than_computing_and_exchange_show_no_overlap() -> None:
+    cells = [(1, 1), (1, 2), (1, 4), (2, 8), (4, 16)]
+    assert fit(measured(replace(SPEED, gamma=0.5), cells)).gamma == 1.0
 
 
 def test_what_no_run_can_show_is_taken_for_free_but_never_less_across_machines() -> None:

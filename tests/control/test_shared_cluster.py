@@ -39,11 +39,12 @@ seeds = st.integers(0, 2**31)
 
 
 def test_the_head_of_the_queue_blocks_those_behind_it() -> None:
-    # Of 2 units job 0 has 1 until 10. Job 1 wants 2 and waits 9; job 2 would fit, and waits behind it to 15.
+    # Job 0 has 1 of 2 units until 10. Job 1 wants 2 and waits 9. Job 2 would fit, and waits behind job 1
+    # until 15.
     waits = fifo_waits(np.array([0.0, 1, 2]), np.array([10.0, 5, 1]), np.array([1, 2, 1]), 2)
     assert waits.tolist() == [0.0, 9.0, 13.0]
     assert fifo_waits(np.array([0.0, 0]), np.array([1.0, 1]), np.array([3, 1]), 2).tolist() == [np.inf, 0.0]
-    # Both units of job 0 are free from 10 on.
+    # Job 0's units are both free from 10 on.
     assert fifo_waits(np.arange(3.0), np.array([10.0, 99, 1]), np.array([2, 1, 1]), 2).tolist() == [0, 9, 8]
 
 

@@ -1,8 +1,8 @@
 """Injects random faults, one after the other: `python -m tests.faults.campaign --seed S --runs N --hosts M`.
 
-For: running inside the enclosure (enclosure.py). A line for each case; exit code 1 when an invariant
-did not hold. `--only K` repeats case K of the same seed, of those on one host. Not for: being run outside,
-where it would look at what is not its own.
+For: running inside the enclosure (enclosure.py). It prints a line for each case, and ends with exit code 1
+after a violation. `--only K` repeats case K of the same seed, on one host. Not for: running outside the
+enclosure, where it would see things that are not its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EPISODE = 10
 
 
 def main() -> None:
-    """Exits 1 after a violation."""
+    """Run the campaign. Exits with code 1 after a violation."""
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--seed", type=int, required=True)
     arguments.add_argument("--runs", type=int, required=True)

@@ -1,8 +1,8 @@
-"""A part of this machine for itself: cgroups, mounts, /run, /tmp, /etc/frr, a network and a date.
+"""An enclosed part of this machine with its own cgroups, mounts, /run, /tmp, /etc/frr, network and date.
 
-For: injecting faults, and asking `down --all`, without touching what else runs here, and seeing all that is
-left over: what carries nobody's mark shows, too. Not for: hiding processes (their ids are the machine's, so
-that clean-ups outside take ours for alive). A process belongs here when its mount namespace is ours.
+For: injecting faults, and asking `down --all`, without touching other programs, and finding everything that
+is left over, also what carries no mark. Not for: hiding processes (their ids are the machine's, so that
+clean-ups outside take ours for alive). A process belongs here when its mount namespace is ours.
 """
 
 from __future__ import annotations
@@ -58,25 +58,27 @@ exec "$@"
 
 
 def why_not() -> str | None:
-    """Why there can be none here."""
+    """Return why this machine cannot make an enclosure; None if it can."""
     absent = [name for name in NEEDED if shutil.which(name) is None]
     if absent:
         return f"no {', '.join(absent)} here (apt install util-linux iproute2 mount gcc libc6-dev)"
     if HERE.is_relative_to("/tmp"):
-        return "the tree lies under /tmp, which the faults have one of their own of"
+        return "the tree lies under /tmp, and the enclosure has a /tmp of its own"
     probe = ["unshare", "--mount", "--net", "--cgroup", "mount", "-t", "tmpfs", "none", "/mnt"]
     done = subprocess.run(probe, capture_output=True, text=True, check=False)
     return None if done.returncode == 0 else f"no namespaces of its own here: {done.stderr.strip()}"
 
 
 def run(program: Sequence[str], folder: Path, timeout_s: float) -> int:
-    """Runs a Python program inside, with the date to be stepped by the file that CLOCK_STEP names; its exit
-    code. folder: for what is compiled."""
+    """Run a Python program inside, and return its exit code. CLOCK_STEP names the file that steps the date.
+
+    folder: folder for compiled files.
+    """
     library, step = folder / "clock_step.so", folder / "step"
     compile_it = ["gcc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC"]
     subprocess.run([*compile_it, "-o", str(library), str(HERE / "clock_step.c"), "-ldl"], check=True)
     step.write_bytes(bytes(8))
-    # What is below /tmp is not to be seen inside: both are given as open files, which are.
+    # Files below /tmp cannot be seen inside, so both files are given as open descriptors.
     with library.open("rb") as given, step.open("r+b") as stepped:
         numbers = (given.fileno(), stepped.fileno())
         inside = ["sh", "-c", _preloading(*numbers), "sh", sys.executable, *program]
@@ -108,7 +110,7 @@ def _preloading(library: int, step: int) -> str:
 
 
 def _make_groups() -> list[Path]:
-    """In every hierarchy: runc wants all of them."""
+    """Make a cgroup in every hierarchy, because runc needs all of them. Return their directories."""
     if (CGROUPS / "cgroup.controllers").exists():
         parents = [CGROUPS]
     else:
@@ -131,7 +133,7 @@ def _move_in(groups: Sequence[Path]) -> None:
 
 
 def _remove(group: Path) -> None:
-    """Whatever went wrong inside, nothing of it stays."""
+    """Remove a cgroup with everything in it, whatever went wrong inside."""
     deadline = time.monotonic() + PATIENCE_S
     while group.exists() and time.monotonic() < deadline:
         for folder, _, _ in os.walk(group, topdown=False):

@@ -37,7 +37,7 @@ _UP_S = 8.0
 
 
 def main() -> None:
-    """Exits 1 after a violation."""
+    """Run the campaign. Exits with code 1 after a violation."""
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--seed", type=int, required=True)
     arguments.add_argument("--runs", type=int, required=True)

@@ -42,24 +42,24 @@ _LONGEST_S = 1.5
 
 
 def port(episode: Episode, draws: random.Random) -> str:
-    """A port fails silently, in one direction or both."""
+    """Let a port fail silently, in one direction or both."""
     one_way = draws.choice((None, *Direction))
     return _break(episode, draws, Fault(FaultKind.PORT, *_uplink(episode, draws), one_way=one_way))
 
 
 def cable(episode: Episode, draws: random.Random) -> str:
-    """Both ends lose their carrier."""
+    """Let both ends of a cable lose their carrier."""
     return _break(episode, draws, Fault(FaultKind.LINK, *_uplink(episode, draws), silent=False))
 
 
 def switch(episode: Episode, draws: random.Random) -> str:
-    """All ports of a ToR fail, silently or not."""
+    """Let all ports of a ToR fail, silently or not."""
     silent = draws.random() < 0.5
     return _break(episode, draws, Fault(FaultKind.TOR, tor=_tor(episode, draws), silent=silent))
 
 
 def daemons(episode: Episode, draws: random.Random) -> str:
-    """Some daemons of a host or a ToR are killed."""
+    """Kill some daemons of a host or a ToR."""
     killed = tuple(draws.sample(tuple(Daemon), draws.randint(1, len(Daemon))))
     at_host = draws.random() < 0.5
     host = draws.randrange(len(episode.fabric.hosts)) if at_host else -1
@@ -68,7 +68,7 @@ def daemons(episode: Episode, draws: random.Random) -> str:
 
 
 def flapping(episode: Episode, draws: random.Random) -> str:
-    """A port or cable that comes and goes."""
+    """Let a port or cable fail and recover several times."""
     kind, times = draws.choice((FaultKind.PORT, FaultKind.LINK)), draws.randint(2, 6)
     fault = Fault(kind, *_uplink(episode, draws), silent=kind is FaultKind.PORT)
     down_s, up_s = draws.uniform(0.0, 0.4), draws.uniform(0.0, 0.4)
@@ -81,7 +81,7 @@ def flapping(episode: Episode, draws: random.Random) -> str:
 
 
 def agent_killed(episode: Episode, draws: random.Random) -> str:
-    """An agent is killed while it installs rules; its successor finds the installed ones."""
+    """Kill an agent while it installs rules. Its successor finds the rules that are installed."""
     host = _host(episode, draws)
     entries = _Entries(episode, host)
     before = len(installed(host.namespace).mac)
@@ -101,7 +101,7 @@ def agent_killed(episode: Episode, draws: random.Random) -> str:
 
 
 def overflow(episode: Episode, draws: random.Random) -> str:
-    """More messages than the buffer holds come while the agent is stopped, so some are lost."""
+    """Send more messages than the buffer holds while the agent is stopped, so that some are lost."""
     host = _host(episode, draws)
     entries = _Entries(episode, host)
     before = episode.agents.wait_ready(host.index)
@@ -126,7 +126,7 @@ def _overflows(episode: Episode, host: Host) -> int:
 
 
 def rule_deleted(episode: Episode, draws: random.Random) -> str:
-    """Another program removes some of our rules."""
+    """Let another program remove some of our rules."""
     host = _host(episode, draws)
     ours = rules_of(host, _OWNER)
     some = ours.take(np.array([draws.random() < 0.7 for _ in ours.mac], bool))
@@ -135,7 +135,7 @@ def rule_deleted(episode: Episode, draws: random.Random) -> str:
 
 
 def rule_added(episode: Episode, draws: random.Random) -> str:
-    """Another program adds a rule with our mark: an unwanted one, or one that leads to the wrong VTEP."""
+    """Let another program add a rule with our mark: an unwanted one, or one that leads to the wrong VTEP."""
     host = _host(episode, draws)
     ours = rules_of(host, _OWNER)
     if not len(ours.mac):

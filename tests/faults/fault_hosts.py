@@ -1,7 +1,7 @@
-"""What is done to a controller and its agents, and what must hold afterwards.
+"""Faults of a controller and its agents, and what must hold afterwards.
 
-For: one episode: they start, live through several faults, end (in good order or not), and leave nothing. Not
-for: runs on one host, nor for how hosts are run (running_hosts.py).
+For: one episode, in which the processes start, survive several faults, end (in good order or not), and
+leave nothing. Not for: runs on one host, nor for how hosts are run (running_hosts.py).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ BACK_S = 6.0
 
 
 def kill_agent(episode: Episode, draws: random.Random) -> str:
-    """kill -9; the next one takes over what runs."""
+    """Kill an agent (SIGKILL). The next agent takes over the running containers."""
     host, away_s = draws.choice(HOSTS), draws.uniform(0.0, 1.0)
     episode.agents[host].kill()
     episode.watch(away_s)
     episode.agents[host] = start_agent(host)
     if draws.random() < 0.3:
-        # Once more, in the middle of its start.
+        # Kill the agent again, in the middle of its start.
         episode.watch(draws.uniform(0.3, 2.0))
         episode.agents[host].kill()
         episode.agents[host] = start_agent(host)
@@ -56,7 +56,7 @@ def kill_agent(episode: Episode, draws: random.Random) -> str:
 
 
 def kill_controller(episode: Episode, draws: random.Random) -> str:
-    """kill -9; agents hold, and find the next one."""
+    """Kill the controller (SIGKILL). Agents keep their limits and find the next controller."""
     away_s = draws.uniform(0.0, 1.5)
     episode.controller.kill()
     episode.watch(away_s)
@@ -65,7 +65,7 @@ def kill_controller(episode: Episode, draws: random.Random) -> str:
 
 
 def kill_both(episode: Episode, draws: random.Random) -> str:
-    """kill -9 of the controller and of an agent."""
+    """Kill the controller and an agent (SIGKILL)."""
     host = draws.choice(HOSTS)
     episode.controller.kill()
     episode.agents[host].kill()
@@ -76,7 +76,7 @@ def kill_both(episode: Episode, draws: random.Random) -> str:
 
 
 def end_controller(episode: Episode, draws: random.Random) -> str:
-    """SIGTERM or Ctrl-C: containers go on without it."""
+    """End the controller (SIGTERM or Ctrl-C). Containers keep running without it."""
     number = draws.choice((signal.SIGTERM, signal.SIGINT))
     episode.controller.end(number)
     episode.watch(draws.uniform(0.0, 1.0))
@@ -85,7 +85,7 @@ def end_controller(episode: Episode, draws: random.Random) -> str:
 
 
 def end_agent(episode: Episode, draws: random.Random) -> str:
-    """SIGTERM: its containers end with it, and no other; the next agent starts them anew."""
+    """End an agent (SIGTERM). Its containers end with it, and no others. The next agent starts them again."""
     host = draws.choice(HOSTS)
     episode.expected = {k: v for k, v in episode.expected.items() if not k.endswith(host)}
     episode.agents[host].end()
@@ -97,7 +97,8 @@ def end_agent(episode: Episode, draws: random.Random) -> str:
 
 
 def kill_container(episode: Episode, draws: random.Random) -> str:
-    """kill -9 of a command: its agent starts it again, unless it took it over from another."""
+    """Kill a command (SIGKILL). Its agent starts it again, unless the agent took it over from an earlier
+    one."""
     name, pid = draws.choice(sorted(episode.expected.items()))
     del episode.expected[name]
     os.kill(pid, signal.SIGKILL)
@@ -108,13 +109,13 @@ def kill_container(episode: Episode, draws: random.Random) -> str:
         if episode.pids().get(name):
             return f"kill -9 of container {name}"
         episode.watch(0.1)
-    # Nobody can tell how a command ended that an earlier agent started: it counts as finished.
+    # Nobody knows how a command ended that an earlier agent started, so it counts as finished.
     _again(episode, host)
     return f"kill -9 of container {name}, which had been taken over"
 
 
 def remove_group(episode: Episode, draws: random.Random) -> str:
-    """Somebody removes a container's cgroup: it leaves; the others stay as they are."""
+    """Remove a container's cgroup. The container leaves, and the others stay as they are."""
     host = draws.choice(HOSTS)
     name = draws.choice(sorted(episode.containers(host).folders()))
     episode.expected.pop(name, None)
@@ -128,7 +129,7 @@ def remove_group(episode: Episode, draws: random.Random) -> str:
 
 
 def stop_somebody(episode: Episode, draws: random.Random) -> str:
-    """SIGSTOP and SIGCONT of the controller or an agent."""
+    """Stop the controller or an agent (SIGSTOP), and let it continue (SIGCONT)."""
     which = draws.choice((None, *HOSTS))
     process = (episode.controller if which is None else episode.agents[which]).process
     lasts_s = draws.uniform(0.3, 1.0)
@@ -140,7 +141,7 @@ def stop_somebody(episode: Episode, draws: random.Random) -> str:
 
 
 def cut_network(episode: Episode, draws: random.Random) -> str:
-    """The link of an agent goes down and comes back, before or after both have noticed."""
+    """Take an agent's link down and up again, before or after both sides have noticed."""
     host = draws.choice(HOSTS)
     lasts_s = draws.choice((draws.uniform(0.3, 1.5), 4.5))
     subprocess.run(["ip", "link", "set", f"h-{host}", "down"], check=True)
@@ -151,7 +152,7 @@ def cut_network(episode: Episode, draws: random.Random) -> str:
 
 
 def full_disk(episode: Episode, draws: random.Random) -> str:
-    """No room where agents keep notes, while a container has to be started again, or an agent."""
+    """Fill the disk where agents keep notes, while a container or an agent has to be started again."""
     fill(Path("/tmp"))
     fill(Path("/run"))
     what = draws.choice((stop_somebody, kill_container, kill_agent, kill_controller))
@@ -162,7 +163,7 @@ def full_disk(episode: Episode, draws: random.Random) -> str:
 
 
 def step_the_clock(episode: Episode, draws: random.Random) -> str:
-    """The date jumps, for all of them: nobody is lost for it."""
+    """Let the date jump for all processes. No agent may be lost for it."""
     steps = []
     for verb in episode.verbs():
         verb.from_here()
@@ -196,7 +197,7 @@ FAULTS: Mapping[Fault, int] = {
 
 
 def _again(episode: Episode, host: str) -> None:
-    """A container that left comes back with the next agent that begins from nothing."""
+    """End an agent and start it anew, so that a container that left comes back."""
     episode.expected = {k: v for k, v in episode.expected.items() if not k.endswith(host)}
     episode.agents[host].end()
     episode.agents[host] = start_agent(host)
@@ -206,8 +207,8 @@ def _again(episode: Episode, host: str) -> None:
 
 
 def episode(world: World, draws: random.Random, count: int, say: Callable[[str, str], None]) -> None:
-    """`count` faults under one deployment. say: told of each, its kind and what was done. Raises
-    ViolationError."""
+    """Inject `count` faults under one deployment. say: function that gets the kind and description of each.
+    Raises ViolationError."""
     with deployed(world) as running:
         running.heal()
         for _ in range(count):
@@ -220,8 +221,11 @@ def episode(world: World, draws: random.Random, count: int, say: Callable[[str, 
 
 @contextmanager
 def deployed(world: World, addresses: Mapping[str, str] | None = None) -> Iterator[Episode]:
-    """A controller and agents that run. Afterwards they are killed, and ViolationError says what is left.
-    addresses: where some hosts find the controller, other than on their own link."""
+    """Yield a controller and agents that run. Afterwards they are killed.
+
+    addresses: addresses at which some hosts find the controller, other than on their own link. Raises
+    ViolationError that says what is left.
+    """
     addresses = addresses or {}
     running: Episode | None = None
     try:
@@ -244,7 +248,7 @@ def deployed(world: World, addresses: Mapping[str, str] | None = None) -> Iterat
 
 
 def end(running: Episode, draws: random.Random) -> None:
-    """In good order, or by kill -9 and `down`, or by `down --all` alone."""
+    """End everything: in good order, by SIGKILL and `down`, or by `down --all` alone."""
     how = draws.choice(("good order", "down", "down --all"))
     if how == "good order":
         for agent in running.agents.values():

@@ -1,6 +1,6 @@
-"""What is in the enclosure: what is foreign there and must stay, and whatever else there is, which must go.
+"""The contents of the enclosure: foreign things, which must stay, and all others, which must go.
 
-For: invariants after a fault. Not for: faults. Everything is looked at from outside of the code under test.
+For: invariants after a fault. Not for: faults. No check uses the code under test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ViolationError(Exception):
 
 
 def until(look: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Waits until it is so."""
+    """Wait until `look` returns something true. Raises ViolationError with `what` after deadline_s."""
     deadline = time.monotonic() + deadline_s
     while not look():
         if time.monotonic() > deadline:
@@ -42,13 +42,13 @@ def until(look: Callable[[], object], what: str, deadline_s: float = DEADLINE_S)
 
 
 def step_clock(seconds: int) -> None:
-    """Sets the date of everything in the enclosure, relative to the true one."""
+    """Set the date of all processes in the enclosure, relative to the true date."""
     with _CLOCK.open("r+b") as file:
         file.write(struct.pack("q", seconds))
 
 
 def fill(folder: Path) -> None:
-    """Leaves no room for a single byte."""
+    """Fill the folder's file system, so that no byte more can be written."""
     with (folder / _FILLER).open("wb", buffering=0) as file:
         block = bytes(1 << 16)
         while block:
@@ -60,18 +60,18 @@ def fill(folder: Path) -> None:
 
 
 def make_room() -> None:
-    """Undoes `fill`."""
+    """Undo `fill`."""
     for folder in (Path("/tmp"), Path("/run")):
         (folder / _FILLER).unlink(missing_ok=True)
 
 
 def hierarchies() -> list[Path]:
-    """Where cgroups are mounted."""
+    """Return the directories at which cgroup hierarchies are mounted."""
     return [CGROUPS] if (CGROUPS / "cgroup.procs").exists() else sorted(CGROUPS.iterdir())
 
 
 class World:
-    """Made once, with foreign things in it: a container of somebody else's, and names that look like ours."""
+    """The enclosure with foreign things: another program's container, and names that resemble ours."""
 
     def __init__(self) -> None:
         _check_clock()
@@ -96,19 +96,19 @@ class World:
             (group / "cgroup.procs").write_text("0")
 
     def close(self) -> None:
-        """Ends the foreign container."""
+        """End the foreign container."""
         self.foreign.kill()
         self.foreign.wait()
 
     def foreign_limits(self) -> dict[str, str]:
-        """What its control files say."""
+        """Return the contents of the foreign container's control files."""
         names = ("cpu.cfs_quota_us", "memory.limit_in_bytes", "memory.oom_control", "cpu.max", "memory.max")
         names += ("memory.high", "memory.memsw.limit_in_bytes", "memory.swap.max")
         paths = [group / name for group in self._foreign_groups for name in names]
         return {str(path): path.read_text() for path in paths if path.exists()}
 
     def problems(self) -> list[str]:
-        """What is there and should not be, and the other way round."""
+        """Return what is there and should not be, and what is missing."""
         found = self._found()
         left = [f"left over: {each}" for each in sorted(found - self._before)]
         gone = [f"not ours and gone: {each}" for each in sorted(self._before - found)]
@@ -117,7 +117,7 @@ class World:
         return left + gone
 
     def check_nothing_left(self) -> None:
-        """Raises ViolationError where something is; what was killed may take a moment to be gone."""
+        """Raise ViolationError if anything is left. A killed process may take a moment to vanish."""
         deadline = time.monotonic() + PATIENCE_S
         while (problems := self.problems()) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -125,7 +125,7 @@ class World:
             raise ViolationError("; ".join(problems[:8]))
 
     def clear(self) -> None:
-        """After a violation, so that the next case is not blamed for it."""
+        """Remove everything after a violation, so that the next case is not blamed for it."""
         for name in self._found() - self._before:
             if name.startswith("process "):
                 _kill(int(name.split()[1]))
@@ -161,7 +161,7 @@ class World:
         }
 
     def _processes(self) -> dict[int, str]:
-        """Everyone in the enclosure but this process and what the foreign container runs."""
+        """Return all processes in the enclosure except this process and those of the foreign container."""
         own, found = Path("/proc/self/ns/mnt").readlink(), {}
         for path in Path("/proc").iterdir():
             if not path.name.isdigit() or int(path.name) == os.getpid():
@@ -177,13 +177,13 @@ class World:
 
 
 class Containers:
-    """The containers of one run or agent, by their cgroups: directories of the CPU controller."""
+    """The containers of one run or agent, found by their cgroups in the CPU controller's hierarchy."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
 
     def folders(self) -> dict[str, Path]:
-        """By name."""
+        """Return name → directory of each container."""
         top = CGROUPS if hierarchies() == [CGROUPS] else CGROUPS / "cpu"
         return {path.name: path for path in top.glob(f"twinbed/{self._pattern}/*") if path.is_dir()}
 
@@ -196,16 +196,18 @@ class Containers:
         ]
 
     def pids(self) -> dict[str, frozenset[int]]:
-        """Live processes of each."""
+        """Return name → live processes of each container."""
         return {name: _pids(folder) for name, folder in self.folders().items()}
 
     def pid(self, name: str) -> int | None:
-        """Its command's: the first that came."""
+        """Return the process of the container's command, which is its first process; None if there is
+        none."""
         folder = self.folders().get(name)
         return None if folder is None else min(_pids(folder), default=None)
 
     def quotas(self) -> dict[str, float]:
-        """Of those that somebody is in, all at one moment: read until two readings in a row agree."""
+        """Return the quotas of all containers with processes at one moment: quotas are read until two
+        readings agree."""
         before: dict[str, float] = {}
         while True:
             used = {name: folder for name, folder in self.folders().items() if _pids(folder)}
@@ -215,14 +217,15 @@ class Containers:
             before = now
 
     def check_limits(self, cores: float) -> None:
-        """Raises ViolationError unless everyone has a limit and they add up to no more than `cores`."""
+        """Raise ViolationError unless every container has a limit and the limits add up to at most
+        `cores`."""
         quotas = self.quotas()
         if sum(quotas.values()) > cores + ROUNDING_CORES * max(len(quotas), 1):
             raise ViolationError(f"quotas beyond {cores:g}: {quotas}")
 
 
 def _check_clock() -> None:
-    """Raises RuntimeError where processes do not get the date that is set here."""
+    """Raise RuntimeError if processes do not get the date that is set here."""
     asked, seen_s = [sys.executable, "-c", "import time; print(time.time())"], []
     for seconds in (0, 1_000_000):
         step_clock(seconds)
@@ -233,7 +236,7 @@ def _check_clock() -> None:
 
 
 def remove_cgroup(folders: list[Path]) -> None:
-    """From outside: kills what is inside, and takes the directories away."""
+    """Remove a cgroup from outside: kill its processes and remove the directories."""
     deadline = time.monotonic() + DEADLINE_S
     for path in folders:
         while path.exists():

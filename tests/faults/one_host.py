@@ -1,7 +1,7 @@
-"""Runs on one host, in a child process that is to be hurt: a control loop, a recording, OCI containers.
+"""Runs on one host in a child process that faults hit: a control loop, a recording, OCI containers.
 
-For: starting one with a random mix of containers, and what it says in the end. Not for: the faults. The child
-is forked, so that it begins at once; it is a process like any other to whoever kills it.
+For: starting a run with a random mix of containers, and reading its result. Not for: the faults. The child
+is forked, so that it begins at once. It can be killed like any other process.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Outcome:
 
 
 class Child:
-    """A child with its run. names: of its containers; lasts_s: of its time line."""
+    """A child process with its run. names: names of its containers. lasts_s: length of its time line, s."""
 
     def __init__(self, form: Form, draws: random.Random) -> None:
         self.form, self.lasts_s = form, draws.uniform(1.0, 2.0)
@@ -97,11 +97,11 @@ class Child:
 
     @property
     def names(self) -> set[str]:
-        """Containers that are not somebody else's, but for services."""
+        """Return the containers that the run itself made, without those of services."""
         return set(self._commands)
 
     def running(self, patience_s: float = DEADLINE_S) -> bool:
-        """Waits until its time line has begun; False when it ended before."""
+        """Wait until the time line has begun. Returns False if the child ended before."""
         if self._began is None:
             readable, _, _ = select.select([self._told], [], [], patience_s)
             if not readable:
@@ -112,7 +112,8 @@ class Child:
         return True
 
     def wait(self, patience_s: float = DEADLINE_S) -> Outcome:
-        """Its end, and what it said; it is killed when that takes too long, which is a violation."""
+        """Wait for the child's end and return its outcome. A child that takes too long is killed, which is a
+        violation."""
         said, deadline = b"", time.monotonic() + patience_s
         while time.monotonic() < deadline:
             readable, _, _ = select.select([self._told], [], [], 0.05)
@@ -138,7 +139,7 @@ class Child:
     # --- in the child ----------------------------------------------------------------------------
 
     def _be(self, tells: int) -> None:
-        """Never returns."""
+        """Run in the child. This function never returns."""
         runs: dict[Form, Callable[[Callable[[], None]], dict[str, Any]]] = {
             "loop": self._loop,
             "load": self._load,

@@ -49,7 +49,7 @@ policies: [escra]
 
 
 def run(fault: Fault, world: World, draws: random.Random) -> str:
-    """The case; what was done in words. Raises ViolationError."""
+    """Run one case and return a description of it. Raises ViolationError."""
     try:
         done = fault(world, draws)
         make_room()
@@ -65,13 +65,14 @@ def run(fault: Fault, world: World, draws: random.Random) -> str:
 
 
 def kill_loop(world: World, draws: random.Random) -> str:
-    """kill -9 at any moment, its start included. The containers run on, and `down` removes them."""
+    """Kill the loop (SIGKILL) at any moment, also during its start. The containers run on, and `down` removes
+    them."""
     form: Form = draws.choice(("loop", "loop", "loop", "load", "recording", "oci"))
     child, after_s = Child(form, draws), draws.uniform(0.0, 1.5)
     time.sleep(after_s)
     stopped_s = draws.choice((0.0, 0.0, draws.uniform(0.3, 0.8)))
     if stopped_s:
-        # Whoever grows meets its limit now, and is held when the loop dies.
+        # A container that grows meets its limit now, and is held when the loop dies.
         os.kill(child.pid, signal.SIGSTOP)
         time.sleep(stopped_s)
     before = child.containers.pids()
@@ -82,7 +83,7 @@ def kill_loop(world: World, draws: random.Random) -> str:
         time.sleep(draws.uniform(0.0, 0.2))
         _check_nobody_died(before, child.containers.pids(), done)
     if draws.random() < 0.3:
-        # As the next one does that starts.
+        # The next loop does this when it starts.
         detect().sweep()
     if draws.random() < 0.2:
         _down_by_hand(left=outcome.how == "killed" and bool(before))
@@ -92,7 +93,8 @@ def kill_loop(world: World, draws: random.Random) -> str:
 
 
 def signal_loop(world: World, draws: random.Random) -> str:
-    """Ctrl-C or SIGTERM, once or more often, at any moment: all is tidy without `down`."""
+    """Send Ctrl-C or SIGTERM, once or several times, at any moment. Everything is cleaned up without
+    `down`."""
     form: Form = draws.choice(("loop", "loop", "load", "recording"))
     child, after_s = Child(form, draws), draws.uniform(0.0, 1.5)
     time.sleep(after_s)
@@ -109,7 +111,8 @@ def signal_loop(world: World, draws: random.Random) -> str:
 
 
 def stop_loop(world: World, draws: random.Random) -> str:
-    """SIGSTOP and SIGCONT: nobody is killed for it, and the time line is kept."""
+    """Stop the loop (SIGSTOP) and let it continue. No container is killed for it, and the time line is
+    kept."""
     child, form = _begun(draws.choice(("loop", "load")), draws)
     lasts_s = draws.uniform(0.3, 1.0)
     before = child.containers.pids()
@@ -125,7 +128,7 @@ def stop_loop(world: World, draws: random.Random) -> str:
 
 
 def kill_container(world: World, draws: random.Random) -> str:
-    """kill -9 of one container's command: it comes back, and nobody else is touched."""
+    """Kill one container's command (SIGKILL). The container comes back, and no other is touched."""
     child, _ = _begun("loop", draws)
     name = draws.choice(sorted(child.names))
     before = child.containers.pids()
@@ -146,7 +149,7 @@ def kill_container(world: World, draws: random.Random) -> str:
 
 
 def kill_generator(world: World, draws: random.Random) -> str:
-    """kill -9 of the load generator: the run ends and says so."""
+    """Kill the load generator (SIGKILL). The run ends and says so."""
     child, _ = _begun("load", draws)
     pid = _generator(child)
     os.kill(pid, signal.SIGKILL)
@@ -157,7 +160,7 @@ def kill_generator(world: World, draws: random.Random) -> str:
 
 
 def stop_generator(world: World, draws: random.Random) -> str:
-    """SIGSTOP and SIGCONT of the load generator."""
+    """Stop the load generator (SIGSTOP) and let it continue."""
     child, _ = _begun("load", draws)
     pid, lasts_s = _generator(child), draws.uniform(0.3, 1.0)
     os.kill(pid, signal.SIGSTOP)
@@ -169,7 +172,7 @@ def stop_generator(world: World, draws: random.Random) -> str:
 
 
 def remove_group(world: World, draws: random.Random) -> str:
-    """Somebody removes a cgroup of ours, in all hierarchies or in one: it leaves, the others stay."""
+    """Remove a cgroup of ours, in all hierarchies or in one. Its container leaves, and the others stay."""
     child, _ = _begun("loop", draws)
     name = draws.choice(sorted(child.names))
     folders = child.containers.everywhere(name)
@@ -186,7 +189,7 @@ def remove_group(world: World, draws: random.Random) -> str:
 
 
 def full_disk(world: World, draws: random.Random) -> str:
-    """Nothing can be written any more, from the beginning or at any moment: one line for it, or no matter."""
+    """Fill the disk, from the beginning or at any moment. The run ends with one line, or is not affected."""
     form: Form = draws.choice(("loop", "loop", "load", "recording", "oci"))
     folders = draws.choice((["/tmp"], ["/run"], ["/tmp", "/run"]))
     first = draws.random() < 0.4
@@ -214,7 +217,7 @@ def full_disk(world: World, draws: random.Random) -> str:
 
 
 def step_the_clock(world: World, draws: random.Random) -> str:
-    """The date jumps: no row is lost or made up, and nobody is killed."""
+    """Let the date jump. No row is lost or invented, and no container is killed."""
     child, form = _begun(draws.choice(("loop", "load")), draws)
     before, steps = child.containers.pids(), []
     for _ in range(draws.randint(1, 3)):
@@ -231,7 +234,7 @@ def step_the_clock(world: World, draws: random.Random) -> str:
 
 
 def hurt_scenario(world: World, draws: random.Random) -> str:
-    """`twinbed run --backend testbed` is killed, interrupted, or has no room: the store is whole, too."""
+    """Kill or interrupt `twinbed run --backend testbed`, or fill its disk. The store stays whole, too."""
     CASE.mkdir()
     scenario, store, said = CASE / "load.yaml", CASE / "store", Path("/dev/shm/said")
     scenario.write_text(_SCENARIO)
@@ -245,7 +248,8 @@ def hurt_scenario(world: World, draws: random.Random) -> str:
         process.wait(after_s)
     if how == "full":
         _fill(["/tmp", "/run"])
-        # For a while only: containers that cannot say that they are ready are given two minutes.
+        # The disk is full for a while only, because containers that cannot report that they are ready are
+        # given two minutes.
         with suppress(subprocess.TimeoutExpired):
             process.wait(_FULL_S)
         make_room()
@@ -273,7 +277,7 @@ def hurt_scenario(world: World, draws: random.Random) -> str:
 
 
 def _begun(form: Form, draws: random.Random) -> tuple[Child, Form]:
-    """A child somewhere on its time line, with limits that add up."""
+    """Return a child whose time line has begun, with limits that add up, and its form."""
     child = Child(form, draws)
     if not child.running():
         raise ViolationError(f"{form} did not begin: {child.wait()}")
@@ -285,14 +289,15 @@ def _begun(form: Form, draws: random.Random) -> tuple[Child, Form]:
 def _check_nobody_died(
     before: dict[str, frozenset[int]], now: dict[str, frozenset[int]], when: str, but: str = ""
 ) -> None:
-    """The first process of each container is still there; those that are young may start others."""
+    """Check that the first process of each container still lives. Young containers may start other
+    processes."""
     for name, pids in before.items():
         if name != but and pids and min(pids) not in now.get(name, ()):
             raise ViolationError(f"{name} lost process {min(pids)} {when}: {now.get(name)}")
 
 
 def _check_undisturbed(child: Child, outcome: Outcome, but: str = "") -> None:
-    """The run went on to its end, and all but one container with it."""
+    """Check that the run, with all containers but one, continued to its end."""
     if outcome.how != "ended":
         raise ViolationError(f"{outcome.how}: {outcome.text}")
     if child.form == "loop" and abs(outcome.rows - child.lasts_s / PERIOD_S) > 1:
@@ -308,7 +313,7 @@ def _check_undisturbed(child: Child, outcome: Outcome, but: str = "") -> None:
 
 
 def _wait_while_it_runs(child: Child, look: Callable[[], bool]) -> bool:
-    """Waits until it is so; False when the run was over before."""
+    """Wait until `look` returns true. Returns False if the run was over before."""
     while not is_gone(child.pid):
         if look():
             return not is_gone(child.pid)
@@ -317,7 +322,7 @@ def _wait_while_it_runs(child: Child, look: Callable[[], bool]) -> bool:
 
 
 def _generator(child: Child) -> int:
-    """Its process: the one that the child started and that is in no container."""
+    """Return the generator's process: the child's process that is in no container."""
     contained = frozenset().union(*child.containers.pids().values())
     tasks = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
     return next(int(pid) for pid in tasks if int(pid) not in contained)
@@ -333,7 +338,7 @@ def _down() -> None:
 
 
 def _down_by_hand(*, left: bool) -> None:
-    """`twinbed testbed` itself: status says whether there is something to do."""
+    """Check with `twinbed testbed` itself: `status` says whether anything is left, and `down` removes it."""
     codes = [_twinbed("testbed", *words) for words in (("status",), ("down",), ("status",))]
     if codes[1:] != [0, 0] or (left and codes[0] != 1):
         raise ViolationError(f"exit codes of status, down, status: {codes}, left {left}")
@@ -356,4 +361,4 @@ FAULTS: dict[Fault, int] = {
     step_the_clock: 4,
     hurt_scenario: 4,
 }
-"""With their weights."""
+"""Faults, with the weights with which they are drawn."""

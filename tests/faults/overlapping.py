@@ -1,8 +1,9 @@
 """Faults of a controller and its agents that may overlap: each begins, lasts, and is healed.
 
-For: drawing a plan of them from a seed, and carrying each out. Not for: when (sequences.py), nor what must
-hold meanwhile (watcher.py). A fault is a context manager: what is before its `yield` breaks something, what
-is after it heals that. Faults of one kind of thing at one place never overlap: `draw` sees to that.
+For: drawing a plan of faults from a seed, and carrying out each fault. Not for: their times (sequences.py),
+nor what must hold meanwhile (watcher.py). A fault is a context manager: the code before its `yield` breaks
+something, and the code after it heals the damage. Faults of one kind of thing at one place never overlap:
+`draw` sees to that.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _FUTURE_S = 1e7
 
 @dataclass
 class Sequence:
-    """What a sequence of faults is done to. proxied: the host behind the proxy; down: processes that a fault
-    has killed; bereft: hosts with a container that a fault has killed."""
+    """The processes into which a sequence of faults is injected. proxied: the host behind the proxy; down:
+    processes that a fault has killed; bereft: hosts with a container that a fault has killed."""
 
     running: Episode
     proxied: str
@@ -50,7 +51,7 @@ class Sequence:
         self.proxy.stdin.flush()
 
     def start(self, where: str) -> None:
-        """Start the controller or an agent anew."""
+        """Start the controller or an agent again."""
         if where == CONTROLLER:
             self.running.controller = start_controller()
         else:
@@ -79,7 +80,7 @@ class Fault:
 
     @property
     def place(self) -> tuple[str, str]:
-        """What no other fault may touch at the same time."""
+        """Return the thing that no other fault may touch at the same time."""
         return KINDS[self.kind].thing, self.where
 
 
@@ -105,7 +106,7 @@ class Kind:
 
 @contextmanager
 def pause(sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """SIGSTOP, and SIGCONT."""
+    """Stop a process (SIGSTOP), and let it continue at the end (SIGCONT)."""
     process = sequence.process(fault.where)
     process.send_signal(signal.SIGSTOP)
     yield
@@ -114,7 +115,7 @@ def pause(sequence: Sequence, fault: Fault) -> Iterator[None]:
 
 @contextmanager
 def kill(sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """kill -9; its successor starts at the end."""
+    """Kill a process (SIGKILL). Its successor starts at the end."""
     sequence.down.add(fault.where)
     process = sequence.process(fault.where)
     process.kill()
@@ -126,7 +127,7 @@ def kill(sequence: Sequence, fault: Fault) -> Iterator[None]:
 
 @contextmanager
 def kill_container(sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """kill -9 of a command. Nothing happens when it is not there at that moment."""
+    """Kill a command (SIGKILL). Nothing happens if it does not run at that moment."""
     pid = sequence.running.expected.pop(fault.where, None)
     sequence.bereft.add(fault.where.rpartition("-")[2])
     if pid is not None:
@@ -139,7 +140,7 @@ def kill_container(sequence: Sequence, fault: Fault) -> Iterator[None]:
 
 @contextmanager
 def link(_sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """The host's link goes down."""
+    """Take the host's link down."""
     _run(["ip", "link", "set", f"h-{fault.where}", "down"])
     yield
     _run(["ip", "link", "set", f"h-{fault.where}", "up"])
@@ -147,8 +148,7 @@ def link(_sequence: Sequence, fault: Fault) -> Iterator[None]:
 
 @contextmanager
 def loss(_sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """A share of the packets of one direction is dropped: all of them, or those of TCP or UDP alone. amount:
-    percent."""
+    """Drop a share of the packets of one direction: of all, or of TCP or UDP only. amount: percent."""
     way, protocol = fault.way.split("/")
     hook, port = ("output", "oifname") if way == "up" else ("input", "iifname")
     match = "" if protocol == "all" else f"meta l4proto {protocol} "
@@ -165,7 +165,7 @@ def loss(_sequence: Sequence, fault: Fault) -> Iterator[None]:
 
 @contextmanager
 def rate(_sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """HTB lets so much through in one direction, with a short queue. amount: kbit/s."""
+    """Limit the rate in one direction with HTB and a short queue. amount: kbit/s."""
     enter = inside(fault.where) if fault.way == "up" else []
     device = "eth0" if fault.way == "up" else f"h-{fault.where}"
     _run([*enter, "tc", "qdisc", "add", "dev", device, "root", "handle", "1:", "htb", "default", "1"])
@@ -200,7 +200,7 @@ double = _weather("doubled")
 
 @contextmanager
 def stall(sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """The proxy keeps streams open and lets no byte through in one direction."""
+    """Let the proxy keep streams open, but pass no byte in one direction."""
     sequence.tell_proxy(stalled=fault.way)
     yield
     sequence.tell_proxy(stalled="")
@@ -208,7 +208,7 @@ def stall(sequence: Sequence, fault: Fault) -> Iterator[None]:
 
 @contextmanager
 def reset(sequence: Sequence, _fault: Fault) -> Iterator[None]:
-    """The proxy cuts its streams with RST."""
+    """Let the proxy cut its streams with RST."""
     sequence.tell_proxy(reset=True)
     yield
 
@@ -218,7 +218,7 @@ def reset(sequence: Sequence, _fault: Fault) -> Iterator[None]:
 
 @contextmanager
 def full_disk(_sequence: Sequence, _fault: Fault) -> Iterator[None]:
-    """No byte can be written to /tmp and /run."""
+    """Fill /tmp and /run, so that no byte can be written there."""
     fill(Path("/tmp"))
     fill(Path("/run"))
     yield
@@ -227,7 +227,7 @@ def full_disk(_sequence: Sequence, _fault: Fault) -> Iterator[None]:
 
 @contextmanager
 def clock(_sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """The date jumps, for all processes, and jumps back. amount: s."""
+    """Let the date jump for all processes, and jump back. amount: s."""
     step_clock(round(fault.amount))
     yield
     step_clock(0)
@@ -324,7 +324,8 @@ def draw(draws: random.Random) -> Plan:
 
 
 def _restart_in_partition(draws: random.Random, host: str) -> list[Fault]:
-    """The controller is killed while a host is away, and is back long before it."""
+    """Return faults in which a host is cut off, and the controller is killed and comes back long before the
+    host."""
     begins_s = draws.uniform(0.0, 1.5)
     away = draws.choice(("link", "pause", "kill"))
     killed_s = begins_s + draws.uniform(0.3, 1.0)

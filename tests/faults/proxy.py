@@ -26,9 +26,9 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 @dataclass
 class Weather:
-    """What the network is like. delay_s: of everything, s; stalled: directions in which no byte of a stream
-    passes, of "up" (from LISTEN to TO) and "down"; held: share of datagrams that come up to hold_s s later
-    than those after them; doubled: share of datagrams that arrive twice."""
+    """The state of the network. delay_s: delay of all traffic, s; stalled: directions in which no byte of a
+    stream passes, of "up" (from LISTEN to TO) and "down"; held: share of datagrams that come up to hold_s s
+    later than those after them; doubled: share of datagrams that arrive twice."""
 
     delay_s: float = 0.0
     stalled: str = ""
@@ -38,7 +38,7 @@ class Weather:
 
 
 class Streams:
-    """Each connection to LISTEN gets one to TO."""
+    """Connects each connection to LISTEN with a new one to TO."""
 
     def __init__(self, weather: Weather, to: tuple[str, int]) -> None:
         self._weather = weather
@@ -108,7 +108,7 @@ class Streams:
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """Sends on what comes to LISTEN. Nothing comes back: telemetry has no answers."""
+    """Forwards datagrams that arrive at LISTEN. Nothing is sent back, because telemetry has no answers."""
 
     def __init__(self, weather: Weather, to: tuple[str, int]) -> None:
         self._weather = weather
@@ -117,7 +117,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        """Send it on, sooner or later, once or twice."""
+        """Forward the datagram, now or later, once or twice."""
         del addr
         weather = self._weather
         for _ in range(1 + (self._draws.random() < weather.doubled)):

@@ -1,7 +1,7 @@
-"""A controller and two agents as processes of their own: laid out, started, looked at all the time.
+"""A controller and two agents as processes: set up, started, and checked all the time.
 
-For: the invariants while something is done to them: limits add up, and nobody dies who was not killed. Not
-for: what is done (fault_hosts.py). Each agent has a network namespace with one link to the controller's.
+For: the invariants during faults: limits add up, and no process dies that was not killed. Not for: the
+faults (fault_hosts.py). Each agent has a network namespace with one link to the controller's.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ applications:
 
 @dataclass
 class Verb:
-    """A running `twinbed …` and what it says."""
+    """A running `twinbed …` command and its output."""
 
     process: subprocess.Popen[bytes]
     log: Path
     seen: int = 0
 
     def says(self, text: str) -> bool:
-        """Since `seen` was set."""
+        """Return whether the output since `seen` contains the text."""
         return text in self.log.read_text(errors="replace")[self.seen :]
 
     def from_here(self) -> None:
-        """What was said so far counts no more."""
+        """Ignore the output so far from now on."""
         self.seen = len(self.log.read_text(errors="replace"))
 
     def kill(self) -> None:
@@ -61,7 +61,7 @@ class Verb:
         self.process.wait()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """In good order."""
+        """End the process with a signal."""
         self.process.send_signal(number)
         try:
             self.process.wait(DEADLINE_S)
@@ -72,14 +72,14 @@ class Verb:
             raise ViolationError(f"{self.log.stem} ended with {self.process.returncode}: {self.tail()}")
 
     def tail(self) -> str:
-        """Its last words."""
+        """Return the last lines of the output."""
         return self.log.read_text(errors="replace")[-1500:]
 
 
 @dataclass
 class Episode:
-    """What runs now. expected: the first process of each container, which must live; check: judges instead of
-    `look`, where somebody else reads the limits."""
+    """The running processes. expected: the first process of each container, which must live; check: function
+    that replaces `look` where another thread reads the limits."""
 
     world: World
     controller: Verb
@@ -98,7 +98,7 @@ class Episode:
         }
 
     def look(self) -> None:
-        """The invariants, at this moment."""
+        """Check the invariants at this moment."""
         if self.check is not None:
             self.check()
             return
@@ -117,15 +117,17 @@ class Episode:
             raise ViolationError(f"died and was not killed: {dead}")
 
     def watch(self, lasts_s: float) -> None:
-        """Looks all the time."""
+        """Check the invariants for lasts_s seconds."""
         ends = time.monotonic() + lasts_s
         while time.monotonic() < ends:
             self.look()
             time.sleep(_POLL_S)
 
     def until(self, done: Callable[[], object], what: str) -> None:
-        """Looks until it is so, as often as fits in DEADLINE_S. A machine that is too busy to look so often
-        starts processes more slowly, too."""
+        """Check the invariants until `done` returns something true, as often as fits in DEADLINE_S.
+
+        A machine that is too busy to check so often starts processes more slowly, too.
+        """
         for _ in range(round(DEADLINE_S / _POLL_S)):
             if done():
                 return
@@ -134,7 +136,7 @@ class Episode:
         raise ViolationError(f"never: {what}; processes {self.pids()}{self.words()}")
 
     def words(self) -> str:
-        """The last words of everyone, and the exit codes of those who have ended."""
+        """Return the last lines of all processes, and the exit codes of those that have ended."""
         codes = [(verb, verb.process.poll()) for verb in self.verbs()]
         return "".join(
             f"\n{verb.log.stem} ({'runs' if code is None else f'ended with {code}'}): {verb.tail()}"
@@ -145,7 +147,8 @@ class Episode:
         return [self.controller, *self.agents.values()]
 
     def heal(self) -> None:
-        """Everyone that should be there is: all containers run, limited, and the controller knows both."""
+        """Wait until everything works again: all containers run with limits, and the controller knows both
+        agents."""
         wanted = {f"{kind}-{host}" for host in HOSTS for kind in COMMANDS}
         self.until(lambda: {name for name, pid in self.pids().items() if pid} >= wanted, f"{wanted} run")
         for host in HOSTS:
@@ -154,7 +157,7 @@ class Episode:
         self.until(self._all_limited, "limits for all")
 
     def knows(self, host: str) -> bool:
-        """Whether the controller's last word on the host is that it is there."""
+        """Return whether the controller's last line about the host says that it is connected."""
         lines = self.controller.log.read_text(errors="replace").splitlines()
         words = [line for line in lines if any(f"agent {host} {verb}" in line for verb in ("is", "left"))]
         return bool(words) and f"agent {host} is there" in words[-1]
@@ -170,7 +173,7 @@ _started = 0
 def _start(inside: list[str], *arguments: str) -> Verb:
     global _started
     _started += 1
-    # Its own place: what is said while /tmp is full is to be read.
+    # The logs have a folder of their own, so that they can be read while /tmp is full.
     log = Path("/dev/shm/verbs") / f"{_started}-{arguments[0]}.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("wb") as file:
@@ -184,23 +187,23 @@ def start_controller() -> Verb:
 
 
 def inside(host: str) -> list[str]:
-    """The words before a command that runs in a host's network."""
+    """Return the words before a command that runs it in a host's network."""
     return ["nsenter", f"--net=/run/netns/{host}"]
 
 
 def address_for(host: str) -> str:
-    """Where a host finds the controller."""
+    """Return the address at which a host finds the controller."""
     return f"10.0.{HOSTS.index(host)}.1:{PORT}"
 
 
 def start_agent(host: str, address: str | None = None) -> Verb:
-    """address: where to find the controller, None = on the host's own link."""
+    """Start an agent. address: address of the controller; None: on the host's own link."""
     words = ["--controller", address or address_for(host), "--identity", str(CASE / f"{host}.pem")]
     return _start(inside(host), "agent", "run", *words)
 
 
 def lay_out() -> None:
-    """Certificates, the deployment's file, and the networks."""
+    """Make the certificates, the deployment's file and the networks."""
     CASE.mkdir()
     certificates.init(CASE / "pki")
     lines = [_HEAD]

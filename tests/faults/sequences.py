@@ -30,7 +30,7 @@ _POLL_S = 0.02
 
 
 def main() -> None:
-    """Exits 1 after a violation."""
+    """Run the sequences. Exits with code 1 after a violation."""
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--seed", type=int, required=True)
     arguments.add_argument("--sequences", type=int, required=True)
@@ -122,7 +122,7 @@ def _carry_out(sequence: Sequence, plan: Plan) -> None:
 
 
 def _check(running: Episode, watcher: Watcher) -> None:
-    """Raise what the watcher has to say, with everyone's last words."""
+    """Raise the watcher's problem, with the last lines of all processes."""
     try:
         watcher.check()
     except ViolationError as error:
@@ -130,7 +130,7 @@ def _check(running: Episode, watcher: Watcher) -> None:
 
 
 def _watch(sequence: Sequence, lasts_s: float) -> None:
-    """Wait. Raises ViolationError as soon as the watcher has something to say, or a process has ended."""
+    """Wait. Raises ViolationError as soon as the watcher has a problem or a process has ended."""
     ends_s = time.monotonic() + lasts_s
     while True:
         sequence.running.look()
@@ -144,8 +144,11 @@ def _watch(sequence: Sequence, lasts_s: float) -> None:
 
 
 def _heal(sequence: Sequence, watcher: Watcher) -> None:
-    """Wait until everyone is there. A command that was killed after its agent had been replaced counts as
-    finished, so that its host gets a new agent."""
+    """Wait until all containers and agents are back.
+
+    A command that was killed after its agent had been replaced counts as finished, so its host gets a new
+    agent.
+    """
     running = sequence.running
     for host in sequence.bereft:
         running.until(lambda host=host: running.knows(host), f"{host} is registered")  # type: ignore[misc]
@@ -166,7 +169,7 @@ def _heal(sequence: Sequence, watcher: Watcher) -> None:
 
 
 def _whole(running: Episode, host: str) -> bool:
-    """Whether all containers of a host run."""
+    """Return whether all containers of a host run."""
     pids = running.pids()
     return all(pids.get(f"{kind}-{host}") for kind in COMMANDS)
 

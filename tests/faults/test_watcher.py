@@ -15,7 +15,7 @@ CPU, MEMORY = 0, 1
 
 
 def limits(east: float, west: float) -> Limits:
-    """One container per host, with these shares of Ω."""
+    """Return limits of one container per host, with these shares of Ω."""
     return {
         host: {f"busy-{host}": (share * CORES, share * BYTES)}
         for host, share in (("east", east), ("west", west))
@@ -49,7 +49,7 @@ def verb(path: Path, text: str) -> Verb:
 
 
 def settle(watcher: Watcher, lasts_s: float) -> None:
-    """Readings every 0.1 s."""
+    """Read every 0.1 s for lasts_s seconds."""
     for _ in range(round(10 * lasts_s)):
         watcher._settle(0.1)
 

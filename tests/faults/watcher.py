@@ -1,10 +1,10 @@
 """Reads the limits of all containers from the cgroup files all the time, and judges them.
 
-For: a sequence of faults that overlap (sequences.py). It knows the controller by its log alone, and never
-asks it. Not for: faults. What must hold at every moment, for CPU and for memory:
+For: a sequence of faults that overlap (sequences.py). It learns about the controller from its log alone. Not
+for: faults. What must hold at every moment, for CPU and for memory:
 
 - The limits of all containers that run add up to at most Ω.
-- Every process lives that nobody killed on purpose.
+- Every process lives unless a fault killed it.
 
 There is one exception. A new controller waits 5 s for its agents (docs/decisions/0013) and then begins
 without the absent ones. It cannot know their limits, and the log names them. From then on the limits of all
@@ -49,7 +49,7 @@ Limits = dict[str, dict[str, tuple[float, float]]]
 
 @dataclass
 class Tally:
-    """What was read.
+    """Counts and extremes of the readings.
 
     readings: number of readings of all limits at one moment; gap_s: longest time between two of them, s;
     excepted: those while a host was absent; above: those with a sum above Ω; above_s: longest time above Ω
@@ -66,7 +66,7 @@ class Tally:
     settled_s: float = 0.0
 
     def add(self, other: Tally) -> None:
-        """Take another tally in."""
+        """Add another tally to this one."""
         self.readings += other.readings
         self.gap_s = max(self.gap_s, other.gap_s)
         self.excepted += other.excepted
@@ -85,7 +85,7 @@ class Tally:
 
 
 class Watcher(threading.Thread):
-    """Reads from a moment at which all is well until `stop`.
+    """Reads from a moment at which all invariants hold, until `stop`.
 
     absent: hosts whose limits some controller began without; problem: what did not hold, after which nothing
     more is read; over: set by the owner when the faults are over.
@@ -107,7 +107,7 @@ class Watcher(threading.Thread):
         self._above_s: float | None = None
 
     def run(self) -> None:
-        """Read, and judge what is read."""
+        """Read the limits, and judge each reading, until `stop`."""
         while not self._stopped.is_set():
             try:
                 self._look()
@@ -120,12 +120,12 @@ class Watcher(threading.Thread):
             self._stopped.wait(_POLL_S)
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stopped.set()
         self.join()
 
     def check(self) -> None:
-        """Raises ViolationError when something did not hold."""
+        """Raise ViolationError if an invariant did not hold."""
         if self.problem is not None:
             raise ViolationError(self.problem)
 
@@ -165,7 +165,8 @@ class Watcher(threading.Thread):
             before = limits
 
     def _check_alive(self) -> None:
-        # What is expected changes meanwhile: only a process that is expected before and after must be there.
+        # The expected processes change meanwhile, so only a process that is expected before and after must
+        # live.
         before = self._running.expected.copy()
         containers = [self._running.containers(host) for host in HOSTS]
         pids = {pid for those in containers for found in those.pids().values() for pid in found}
@@ -196,7 +197,8 @@ class Watcher(threading.Thread):
                     self._there.discard(agent)
 
     def _settle(self, elapsed_s: float) -> None:
-        """elapsed_s: since the last reading. When the whole machine stands still, that does not count."""
+        """Record the time after the faults. elapsed_s: time since the last reading, s. A standstill of the
+        whole machine does not count."""
         if not self.over or self._there != set(HOSTS):
             self._complete_s = None
         else:

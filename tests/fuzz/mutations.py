@@ -111,7 +111,7 @@ CHANGES: tuple[_Change, ...] = (
 
 
 class Case(bytes):
-    """Bytes that Hypothesis shows in a word: their whole text is of no use to anybody."""
+    """Bytes that Hypothesis shows shortened, because their whole text helps nobody."""
 
     def __repr__(self) -> str:
         return f"{len(self)} bytes"
@@ -119,7 +119,8 @@ class Case(bytes):
 
 @st.composite
 def damaged(draw: st.DrawFn, seeds: Sequence[bytes]) -> Case:
-    """One of the seeds with up to four changes. What is gzipped is mostly changed before it is gzipped."""
+    """Draw one of the seeds with up to four changes. Gzipped content is mostly changed before it is
+    compressed."""
     data = draw(st.sampled_from(seeds))
     packed = data[:2] == b"\x1f\x8b" and draw(st.integers(0, 3)) > 0
     if packed:

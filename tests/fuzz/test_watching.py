@@ -1,4 +1,5 @@
-"""The bound itself, and the process that watches it: what breaks it is found, kept and named."""
+"""The bound itself, and the process that watches it: a case that breaks the bound is found, kept and
+named."""
 
 from __future__ import annotations
 

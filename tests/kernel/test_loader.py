@@ -1,4 +1,4 @@
-"""What the hooks report, held against the kernel's own counters."""
+"""The hooks' reports, compared with the kernel's own counters."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def end(programs: Iterable[subprocess.Popen[bytes]]) -> None:
 
 
 def collect(hooks: Hooks, seconds: float) -> NDArray[np.void]:
-    """All period records of that time, read as a control loop would."""
+    """Return all period records of the next `seconds`, read as a control loop would read them."""
     parts, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         parts.append(hooks.read().periods)
@@ -73,7 +73,7 @@ def cgroup_id(group: Group, file: str = "cpu.stat") -> int:
 
 
 def settled(hooks: Hooks, groups: list[Group]) -> NDArray[np.void]:
-    """The records that still come until the groups' timers have stopped."""
+    """Return the records that still come until the groups' timers have stopped."""
     parts, before = [], None
     while before != (before := [group.read().nr_periods for group in groups]):
         parts.append(collect(hooks, 0.4))
@@ -83,7 +83,7 @@ def settled(hooks: Hooks, groups: list[Group]) -> NDArray[np.void]:
 def check_against_cpu_stat(records: NDArray[np.void], groups: list[Group]) -> None:
     for group in groups:
         mine, now = records[records["id"] == cgroup_id(group)], group.read()
-        # Each record takes up where the one before it ended: none is missing.
+        # Each record continues where the one before it ended, so none is missing.
         np.testing.assert_array_equal((mine["nr_periods"] + mine["elapsed"])[:-1], mine["nr_periods"][1:])
         assert mine["nr_periods"][0] + mine["elapsed"].sum() == now.nr_periods
         throttled = int((mine["throttled"] * mine["elapsed"]).sum())
@@ -116,7 +116,8 @@ def test_records_equal_cpu_stat(hooks: Hooks, make: Callable[[str, float], Group
 def test_bcc_and_libbpf_report_equal_records_of_the_same_periods(
     hooks: Hooks, make: Callable[[str, float], Group]
 ) -> None:
-    """Both watch the same groups at the same time. bcc's import and compilation take half a minute here."""
+    """Both loaders watch the same groups at the same time. bcc's import and compilation take half a minute
+    here."""
     installed, reason = bcc_loader.available()
     if not installed:
         pytest.skip(reason)

@@ -54,7 +54,7 @@ def _child(step: int, work: Callable[[str], object], root: str) -> None:
 
     for owner, name in sys.modules[work.__module__].PLACES:
         setattr(owner, name, counted(getattr(owner, name)))
-    # It takes the functions of `os` as they were for a sign of what the system can do.
+    # The library takes the original functions of `os` as a sign of what the system can do.
     shutil._use_fd_functions = True  # type: ignore[attr-defined]
     work(root)
     os._exit(0)

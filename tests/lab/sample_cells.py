@@ -22,7 +22,7 @@ MANIFEST: dict[str, Any] = {
 
 
 def fitting(calibration: Calibration) -> Probe:
-    """What a probe finds on the machine that the calibration describes, without looking."""
+    """Return the probe of a machine that fits the calibration exactly, without measuring."""
     look = Look(calibration.kernel, 1e6, calibration.values["quota_write_delay_s"].value)
     return Probe(calibration.name, look, look)
 

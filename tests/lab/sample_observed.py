@@ -1,4 +1,4 @@
-"""What a control loop might have observed, made by hand."""
+"""Records as a control loop might have observed them, made by hand."""
 
 from typing import Any
 

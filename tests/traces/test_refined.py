@@ -85,7 +85,7 @@ def test_a_reader_does_not_wait_for_one_that_was_stopped_for_ever(monkeypatch):
     stopped, reader = blocks.reader(), blocks.reader()
     stopped.block(0)
     last = [reader.block(number) for number in range(10)][-1]
-    # It may still go on, and sees what it would have seen.
+    # The reader may still continue, and reads the same rows as before.
     for number in range(1, 10):
         late = stopped.block(number)
     np.testing.assert_array_equal(late.cpu_cores, last.cpu_cores)

@@ -1,4 +1,4 @@
-"""Series of request rates and lists of arrival times, and how what is wrong in them is told."""
+"""Series of request rates and lists of arrival times, and the errors for wrong ones."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def hold(lock: Path) -> Iterator[Hold]:
 
 @pytest.fixture
 def space() -> tuple[str, ...]:
-    """What runs a command in a PID namespace of its own."""
+    """Return the words that run a command in a PID namespace of its own."""
     if os.geteuid() != 0 or subprocess.run([*SPACE, "true"], capture_output=True, check=False).returncode:
         pytest.skip("a PID namespace needs root")
     return SPACE

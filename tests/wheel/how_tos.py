@@ -1,4 +1,4 @@
-"""What the blocks ```sh of the how-tos need besides twinbed: the files that a reader has, and a Prometheus.
+"""The needs of the how-tos' ```sh blocks besides twinbed: the files that a reader has, and a Prometheus.
 
 For: making these files in a folder, by page. Not for: running the blocks (test_wheel.py).
 """

@@ -47,7 +47,8 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def home():
-    """A folder that every user may enter. Pytest's own are closed to others whenever a session begins."""
+    """Return a folder that every user may enter. Pytest closes its own folders to others whenever a session
+    begins."""
     with tempfile.TemporaryDirectory(prefix="wheel-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -61,14 +62,15 @@ def runs_as(user: list[str], python: str) -> bool:
 
 @pytest.fixture(scope="module")
 def user() -> list[str]:
-    """What runs a command as a user without rights; nothing for who is such a user already."""
+    """Return the words that run a command as a user without rights; none if this user already has no
+    rights."""
     return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
 
 
 @pytest.fixture(scope="module")
 def installed(wheel, user, home) -> Path:
-    """The folder `bin` of a fresh environment with the wheel and its extra `explorer`."""
-    # An interpreter below root's home is of no use to another user; Debian's own is.
+    """Return the folder `bin` of a fresh environment with the wheel and its extra `explorer`."""
+    # Another user cannot use an interpreter below root's home, but can use Debian's own.
     pythons = [str(Path(sys.base_prefix) / "bin" / "python3"), "/usr/bin/python3"]
     python = next((path for path in pythons if runs_as(user, path)), None)
     if python is None:
@@ -92,10 +94,11 @@ def at_home(home: Path) -> dict[str, str]:
 
 @pytest.fixture
 def bash(installed, user, home):
-    """A function that runs a text in bash as a user without the checkout, in its `folder`, empty at first."""
+    """Return a function that runs a text in bash as a user without the checkout. Its `folder` is empty at
+    first."""
     own = Path(tempfile.mkdtemp(dir=home))
     own.chmod(0o777)
-    # What a command keeps for others of the same page, it keeps from other pages.
+    # Files that a command leaves for later commands of the same page are not visible to other pages.
     kept = {"TWINBED_STORE": str(own / "runs"), "XDG_DATA_HOME": str(own / "data")}
     path = {"PATH": f"{installed}:{KEPT['PATH']}"}
 
@@ -115,13 +118,13 @@ def bash(installed, user, home):
 
 @pytest.fixture
 def twinbed(bash):
-    """A function that runs `twinbed` from bash."""
+    """Return a function that runs `twinbed` from bash."""
     return lambda *arguments: bash('"$@"; exit $?', "bash", "twinbed", *arguments)
 
 
 @pytest.fixture(scope="module")
 def waiting(installed, user, home):
-    """A folder with a program `twinbed` that the installed one carries out in forks of a process."""
+    """Return a folder with a program `twinbed` that runs the installed one in forks of a process."""
     folder = home / "waiting"
     folder.mkdir()
     folder.chmod(0o777)
@@ -142,7 +145,7 @@ def waiting(installed, user, home):
 
 @pytest.fixture
 def forked(bash, waiting):
-    """A function that runs `twinbed` from bash, without its start."""
+    """Return a function that runs `twinbed` from bash, without the time of its start."""
     return lambda *arguments: bash(f'PATH={waiting}:$PATH; "$@"; exit $?', "bash", "twinbed", *arguments)
 
 

@@ -1,8 +1,8 @@
 """Look up instance types, their prices, and providers' billing rules, each with its source and date.
 
-For: the catalogue that ships (prices.parquet, billing.toml), or a user's own with the same columns. Not for:
-reading tables (table.py), nor computing costs. A price holds for a region and a market from its date until
-the next one. The source of a figure that could not be looked up says "assumption".
+For: the catalogue that ships (prices.parquet, billing.toml), or a user's tables with the same columns. Not
+for: reading tables (table.py), nor computing costs. A price holds for a region and a market from its date
+until the next one. The source of a figure that could not be looked up says "assumption".
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Billing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Catalogue:
-    """Prices and billing rules. prices: table by table.KEY. billings: provider → rules."""
+    """Prices and billing rules. prices: table, indexed by table.KEY. billings: provider → rules."""
 
     prices: pd.DataFrame
     billings: Mapping[str, Billing]

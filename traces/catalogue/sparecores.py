@@ -75,7 +75,7 @@ def _listings(database: sqlite3.Connection, path: Path) -> Iterator[tuple[int, t
         where = f"{path}: server_price row {number}"
         try:
             count = float(gpus or 0)
-            # A part of a GPU cannot be told from a whole one in a catalogue.
+            # A catalogue does not distinguish a part of a GPU from a whole one.
             if count % 1:
                 continue
             values = {

@@ -1,1 +1,1 @@
-"""Turns Prometheus' series of containers into a usage trace and the settings in force."""
+"""Turns Prometheus' series of containers into a usage trace and the containers' settings."""

@@ -2,10 +2,10 @@
 
 For: one series after merging. Not for: choosing series (series.py), nor their meaning (history.py).
 
-A counter only grows. If it falls, or is another cgroup's, it was reset and began again at zero, so the whole
-new value was added since the sample before. A small fall where the sample is another replica's is no reset:
-that replica had looked a little earlier. Between samples that were read further apart than the longest hold
-nothing is known: the intervals there count as not seen.
+A counter only grows. If its value falls, or the sample is of another cgroup, the counter was reset to zero,
+and the whole new value was added since the sample before. A small fall between samples of two replicas is no
+reset: the second replica scraped a little earlier. Nothing is known between samples that were read further
+apart than the longest hold: the intervals there count as not seen.
 
 Between two samples the growth is assumed to be even. It is divided by the time between the readings and
 assigned to the time between the moments at which the samples count. A server's answer at a step is the sample
@@ -23,7 +23,7 @@ from traces.prometheus.series import Samples
 from traces.schema import Floats
 
 RESET = 0.5
-"""A value of another replica below this part of the one before is a reset, and above it the same counter."""
+"""Share of the value before, below which the value of another replica counts as a reset of the counter."""
 
 SEEN = 0.5
 """Least share of an interval that must be seen for the interval's mean to count."""
@@ -54,9 +54,10 @@ def growth(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, Fl
 
 
 def went_on(edges_s: Floats, samples: Samples, hold_s: float) -> NDArray[np.bool_]:
-    """Return the intervals, bool[T], that lie for SEEN or more in holes through which a counter went on.
+    """Return bool[T]: the intervals of which at least the share SEEN lies in holes through which a counter
+    grew.
 
-    What counts ran there, although nothing is known of how much it used.
+    The container ran in these intervals, although nobody knows how much it used.
     """
     times_s = samples.times_s
     if times_s.size < 2:
@@ -68,18 +69,22 @@ def went_on(edges_s: Floats, samples: Samples, hold_s: float) -> NDArray[np.bool
 
 
 def mean_rate(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return (a counter's mean growth per second over what is seen of an interval, whether enough is seen).
+    """Return (a counter's mean growth per second over the part of an interval that was seen, whether enough
+    is seen).
 
     Both have one value per interval: float64[T], 0 where not enough is seen, and bool[T].
     """
     added, seen_s = growth(edges_s, samples, hold_s)
-    # A billionth of slack: edges such as 0.1 · 3 are not exact.
+    # The tolerance is a billionth, because edges such as 0.1 · 3 are not exact.
     enough = seen_s >= (SEEN - 1e-9) * np.diff(edges_s)
     return np.divide(added, seen_s, out=np.zeros_like(added), where=enough), enough
 
 
 def at_ends(edges_s: Floats, samples: Samples) -> Floats:
-    """Return a gauge's last value at the end of each interval, float64[T]; its first before that; else 0."""
+    """Return a gauge's last value at the end of each interval, float64[T].
+
+    Before the first sample it is the first value. Without samples it is 0.
+    """
     if not samples.times_s.size:
         return np.zeros(len(edges_s) - 1)
     before = np.searchsorted(samples.times_s, edges_s[1:] * (1 + 1e-15), side="right") - 1

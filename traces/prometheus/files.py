@@ -1,4 +1,4 @@
-"""Makes a cluster's history of series that a file holds.
+"""Makes a cluster's history from the series in a file.
 
 For: the readers of saved answers, texts and tables. Not for: parsing (traces/readers), nor servers.
 """
@@ -36,7 +36,7 @@ _JITTER = 0.1
 """Share of their distance by which scrapes may come late or early."""
 
 _ROUNDS = 5
-"""Times that the mean is taken around the one before. Where all distances differ, the first is arbitrary."""
+"""Number of times that the mean is taken. The first value is arbitrary where all distances differ."""
 
 
 def history(
@@ -88,15 +88,16 @@ def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> tuple[Wi
     if not (np.isfinite(step_s) and step_s >= 1e-3):
         raise TraceError(f"{path}: a step of {step_s:g} s, expected a millisecond or more")
     intervals = (last_s - first_s) / step_s
-    # Bounded before it becomes an integer. A last interval that is seen for less than half would be absent.
+    # The number is bounded before it becomes an integer. A last interval seen for less than half would be
+    # absent.
     return Window(first_s, step_s, max(1, ceil(min(intervals, 1e12) - 0.5))), apart_s
 
 
 def _usual(steps: Floats) -> float:
-    """Return the mean of the distances around itself, from the most frequent on, s: scrapes come late or
-    early.
+    """Return the usual distance of samples, s: the mean of the distances close to the most frequent one.
 
-    From a second on it is whole tenths of a second, of which periods of every length are made.
+    Scrapes come late or early, so distances vary. From one second on the result is rounded to tenths of a
+    second, because trace intervals of any length are multiples of a tenth.
     """
     values, counts = np.unique(np.round(steps, 3), return_counts=True)
     usual = float(values[np.argmax(counts)])

@@ -48,7 +48,7 @@ class ClusterHistory:
 
     trace: the usage
     owners: N owners, in the order of trace.containers
-    facts: by name, what was in force and what happened (traces/prometheus/in_force.py lists the names)
+    facts: settings and events, by name (traces/prometheus/in_force.py lists the names)
     """
 
     trace: UsageTrace
@@ -56,7 +56,7 @@ class ClusterHistory:
     facts: Mapping[str, Entries]
 
     def in_force(self, fact: str) -> Floats:
-        """Return a setting's last value by container, float64[N]; NaN = unknown, 0 = no limit."""
+        """Return a setting's last value in each container, float64[N]; NaN: unknown, 0: no limit."""
         entries = self.facts.get(fact)
         last = np.full(len(self.owners), np.nan)
         if entries is not None:
@@ -64,7 +64,7 @@ class ClusterHistory:
         return last
 
     def total(self, fact: str) -> Floats:
-        """Return how often something happened by container, float64[N]."""
+        """Return how often an event happened in each container, float64[N]."""
         entries = self.facts.get(fact)
         sums = np.zeros(len(self.owners))
         if entries is not None:
@@ -74,12 +74,12 @@ class ClusterHistory:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of the containers, before they are put together. Arrays are [containers, T].
+    """Some of the containers, before all parts are assembled. Arrays are [containers, T].
 
-    has: the metrics that there were
-    listed: the settings that kube-state-metrics lists of any container
-    stated: bool[containers], whether kube-state-metrics tells of the container
-    dropped: number of samples that are no number
+    has: names of the metrics that the series have
+    listed: the settings that kube-state-metrics lists for at least one container
+    stated: bool[containers], whether kube-state-metrics knows the container
+    dropped: number of samples that were left out because they are no number
     hold_s: longest time without a sample over which a counter's growth counted, s
     """
 
@@ -158,7 +158,7 @@ def part(
 
 
 def longest_hold(hold_s: float, apart_s: float) -> float:
-    """Return the hold for samples that are this far apart, s."""
+    """Return the longest hold for samples that lie apart_s seconds apart, s."""
     return max(hold_s, _LATE * apart_s)
 
 
@@ -223,8 +223,8 @@ def selected(
     start_s: float | None = None,
     end_s: float | None = None,
 ) -> ClusterHistory:
-    """Return a part of a history, as traces.schema.select does. What was set before it is in force from its
-    begin on. Raises TraceError.
+    """Return a part of a history, as traces.schema.select does. Settings made before this part hold from its
+    begin. Raises TraceError.
     """
     trace = select(history.trace, containers, start_s, end_s)
     column = {name: index for index, name in enumerate(history.trace.containers)}
@@ -261,9 +261,10 @@ def key_of(entry: Series) -> Key | None:
 
 
 def _refuse_mixed(source: str, key: Key, series: list[Series], replica_labels: Collection[str]) -> None:
-    """Raise TraceError if two series go on side by side and differ in a label such as `cluster`.
+    """Raise TraceError if two series with different values of a label such as `cluster` run at the same time.
 
-    A restarted container's old series may overlap the new one for the look-back, and differs in `id`.
+    The old series of a restarted container may overlap the new one for Prometheus' look-back. These two
+    differ in `id`.
     """
     series = sorted(series, key=lambda entry: entry.times_s[0])
     for entry, other in pairwise(series):
@@ -280,7 +281,7 @@ def _refuse_mixed(source: str, key: Key, series: list[Series], replica_labels: C
 
 
 def _fresh(used: Samples, seen: Samples) -> Samples:
-    """Return CPU samples with the times at which they were read, as far as `seen` has them.
+    """Return CPU samples with the times at which they were read, where `seen` has these times.
 
     A sample that was read no later than the one before it is a repetition, and is left out.
     """
@@ -296,7 +297,8 @@ def _fresh(used: Samples, seen: Samples) -> Samples:
 
 
 def _from_the_start(used: Samples, started: Iterable[Series], hold_s: float) -> Samples:
-    """Return the samples with a zero before the first, where the container started shortly before it."""
+    """Return the samples with a zero at the container's start, if it started at most hold_s before the first
+    sample."""
     if not used.times_s.size:
         return used
     starts = [float(entry.values[0]) for entry in started if entry.values.size]
@@ -351,7 +353,11 @@ def _not_set(
     listed: Collection[str],
     present: NDArray[np.bool_],
 ) -> dict[str, Entries]:
-    """Return the listed settings, with 0 for what kube-state-metrics does not list of a stated container."""
+    """Return the entries of the listed settings, with the value 0 added for stated containers.
+
+    A container is stated if kube-state-metrics knows it. If kube-state-metrics lists a setting for other
+    containers but not for this one, the setting is not set.
+    """
     made = {}
     for fact in listed:
         own, lacking = facts.get(fact, NOTHING), stated.copy()

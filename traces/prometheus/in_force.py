@@ -1,15 +1,16 @@
-"""Reads from series what was in force (requests, limits) and what happened (restarts, OOMs, throttling).
+"""Reads a container's settings (requests, limits) and events (restarts, OOMs, throttling) from series.
 
 For: one container. Not for: usage (history.py).
 
 Settings hold from the interval in which they were first seen until their next entry: cpu_request_cores,
 cpu_limit_cores, memory_request_bytes, memory_limit_bytes; 0 means that there is none. They come from
-kube-state-metrics, else from cAdvisor's quota / period, shares / 1024 and memory limit. What neither lists of
-a container that kube-state-metrics knows is not set, if it lists it of any other. Counts, in the interval in
-which they happened: restarts, oom_events. If there is no container_oom_events_total, a restart after which
-the last terminated reason is OOMKilled counts. Shares: throttled_share, throttled periods / periods of an
-interval; intervals without an entry had none. unseen: 1 for an interval without samples in which the
-container ran, because its counter went on.
+kube-state-metrics, else from cAdvisor's quota / period, shares / 1024 and memory limit. A setting that
+neither source lists for a container is 0, if kube-state-metrics knows this container and lists the setting
+for another one. Counts, in the interval in which the event happened: restarts, oom_events. If there is no
+container_oom_events_total, a restart after which the last terminated reason is OOMKilled counts. Shares:
+throttled_share, the throttled periods / all periods of an interval; intervals without an entry had no
+throttled period. unseen: 1 for an interval without samples in which the container ran, because its counter
+grew.
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ def _quota(samples: Get) -> tuple[Floats, Floats]:
 
 
 def _changes(told: tuple[Floats, Floats], window: Window) -> Entries:
-    """Return the values that differ from the one before. They hold from the next interval's begin on."""
+    """Return the values that differ from the value before. A value holds from the next interval's begin
+    on."""
     times_s, values = told
     interval = np.ceil((times_s - window.start_s) / window.step_s - 1e-6).clip(0, window.intervals)
     inside = interval < window.intervals
@@ -173,7 +175,7 @@ def _increases(samples: Samples, began: bool) -> tuple[Floats, Floats]:
 
 
 def _told_of(events: tuple[Floats, Floats], times_s: Floats, tolerance_s: float) -> tuple[Floats, Floats]:
-    """Return one event at the time of each of `events` at which the other series has a sample, too."""
+    """Return (times, ones): the events at whose time the other series has a sample, within tolerance_s."""
     if not times_s.size:
         return np.zeros(0), np.zeros(0)
     after = np.searchsorted(times_s, events[0] - tolerance_s).clip(0, times_s.size - 1)
@@ -182,7 +184,8 @@ def _told_of(events: tuple[Floats, Floats], times_s: Floats, tolerance_s: float)
 
 
 def _in_intervals(times_s: Floats, values: Floats, window: Window) -> Entries:
-    """Return events in the intervals in which they were seen to have happened."""
+    """Return events as entries at the intervals in which they were read. Events outside the window are left
+    out."""
     interval = np.ceil((times_s - window.start_s) / window.step_s - 1e-6) - 1
     inside = np.flatnonzero((interval >= 0) & (interval < window.intervals))
     return Entries(interval[inside].astype(np.int32), np.zeros(inside.size, np.int32), values[inside])

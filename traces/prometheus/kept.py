@@ -1,6 +1,7 @@
-"""Stores a cluster's history in two Parquet files: the trace, and beside it the settings in force.
+"""Stores a cluster's history in two Parquet files: the trace, and beside it the settings and events.
 
-For: `twinbed traces import`, and reading its files. Not for: the trace's own form (traces/parquet.py).
+For: `twinbed traces import`, and reading the files that it writes. Not for: the trace's own form
+(traces/parquet.py).
 
 `shop.parquet` is an ordinary trace. `shop.in-force.parquet` has a row per entry: container, fact, interval
 (from 0), value. The owners are JSON in its metadata under the key `twinbed`. Any program that reads traces
@@ -36,19 +37,19 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """Facts that rows cannot hold. owners: the fields of Owner, of each container."""
+    """Facts that rows cannot hold. owners: for each container, the fields of its Owner."""
 
     containers: tuple[str, ...]
     owners: tuple[Owner, ...]
 
 
 def beside(path: Path) -> Path:
-    """Return the path of the settings in force for a trace's path."""
+    """Return the path of the file with settings and events beside a trace's path."""
     return path.with_name(path.stem + SUFFIX)
 
 
 def write(history: ClusterHistory, path: Path) -> None:
-    """Write the trace to `path` and the settings in force beside it, each whole or not at all.
+    """Write the trace to `path` and the settings and events beside it, each file whole or not at all.
 
     If the trace cannot be written, or the program is interrupted, the file beside it is removed, too. Raises
     BackendError as traces.parquet.write does.

@@ -3,7 +3,7 @@
 For: the client and saved files. Not for: the meaning of series (history.py).
 
 Nearly all of an answer is `"values":[[1700000000,"0.25"],…]`. These lists are cut out of the text as it
-arrives and read as CSV by Arrow. What is left is small and is read as JSON.
+arrives and read as CSV by Arrow. The rest of the text is small and is read as JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Answer:
 class MatrixReader:
     """Takes the pieces of a text with `feed` and returns its answers with `close`.
 
-    source: a path or URL, with which messages begin; metric: name of all its series; "": each has its own.
+    source: path or URL, with which messages begin. metric: name of all series of the answers; "": each series
+    has its own name.
     """
 
     def __init__(self, source: str, metric: str = "") -> None:
@@ -72,7 +73,7 @@ class MatrixReader:
         self._lists: list[tuple[Floats, Floats]] = []
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece of the text. Raises TraceError for values that are none."""
+        """Take the next piece of the text. Raises TraceError for values that are not numbers."""
         self._pending += piece
         while self._take_list() if self._inside else self._take_skeleton():
             pass

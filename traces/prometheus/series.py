@@ -35,8 +35,11 @@ _NO_HOLE = 0.99
 class Series:
     """One time series.
 
-    metric: its name; labels: the others; times_s: s since 1970, increasing; values; dropped: number of
-    samples that were left out because they are no number
+    metric: its name.
+    labels: its labels other than the name.
+    times_s: times of the samples, s since 1970, increasing.
+    values: one per time.
+    dropped: number of samples that were left out because they are no number.
     """
 
     metric: str
@@ -50,7 +53,8 @@ class Series:
 class Window:
     """The intervals of a trace.
 
-    start_s: begin of the first, s since 1970; step_s: length of each, s; intervals: their number
+    start_s: begin of the first interval, s since 1970. step_s: length of an interval, s. intervals: their
+    number.
     """
 
     start_s: float
@@ -59,18 +63,18 @@ class Window:
 
     @property
     def edges(self) -> Floats:
-        """End of the intervals and the begin of the first, s, float64[intervals + 1]."""
+        """Begins of all intervals and the end of the last, s, float64[intervals + 1]."""
         return np.asarray(self.start_s + self.step_s * np.arange(self.intervals + 1), np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The samples of one thing, merged. Arrays are [K].
+    """The merged samples of one quantity. Arrays are [K].
 
-    times_s: at which a sample counts, s since 1970, increasing
+    times_s: time for which a sample counts, s since 1970, increasing
     values: one per time
     replica: number of the replica that the sample comes from
-    life: number of the cgroup that it is of, from 0: a counter of another one began at zero
+    life: number of the sample's cgroup, from 0; the counter of each cgroup begins at zero
     read_s: when the sample was really read, s; at most times_s, increasing
     """
 
@@ -120,7 +124,7 @@ def series_of(
 def merged(
     series: Iterable[Series], step_s: float, replica_labels: Collection[str] = REPLICA_LABELS
 ) -> Samples:
-    """Return the merged samples of series of the same quantity, by the rules above."""
+    """Return the merged samples of series of the same quantity, by the rules of this module."""
     replicas = defaultdict[frozenset[tuple[str, str]], list[Series]](list)
     for entry in series:
         if entry.times_s.size:

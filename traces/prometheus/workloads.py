@@ -35,7 +35,8 @@ _REPLICASET = re.compile(rf"(?P<name>.+)-[{_MADE_UP}]{{6,10}}")
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The owner of a container. kind, workload: kind and name of the pod's owner, e.g. Deployment, web.
-    is_init: whether it is one of the pod's init containers, among which are sidecars that go on."""
+    is_init: whether the container is an init container of the pod; sidecars, which run as long as the pod,
+    are init containers too."""
 
     namespace: str
     pod: str
@@ -74,7 +75,8 @@ def by_state(labels: Iterable[tuple[str, Mapping[str, str]]]) -> dict[tuple[str,
 
 
 def init_containers(labels: Iterable[tuple[str, Mapping[str, str]]]) -> set[tuple[str, str, str]]:
-    """Return (namespace, pod, container) of the init containers, from the same."""
+    """Return (namespace, pod, container) of the init containers, from the (metric, labels) of
+    kube-state-metrics."""
     return {
         (label(own, "namespace"), label(own, "pod"), label(own, "container"))
         for metric, own in labels

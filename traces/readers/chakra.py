@@ -81,7 +81,7 @@ def read(path: Path, ranks: int | None = None) -> TrainingTrace:
 
 
 def _nodes(file: BufferedReader | gzip.GzipFile, where: str) -> Iterator[Node]:
-    """Yield the nodes behind the metadata, from messages or from JSON."""
+    """Yield the nodes that follow the metadata, from messages or from JSON."""
     begin = file.peek(4096)[:4096]
     other = f"{where}: no Chakra trace; expected what chakra_converter or chakra_jsonizer writes"
     if _JSON.match(begin):
@@ -246,7 +246,8 @@ class _Kept:
         return np.array(numbers), edges
 
     def _scheduled(self, duration: Real) -> Real:
-        """Return when each node begins. Raises TraceError for dependencies that never end or are unknown."""
+        """Return when each node begins. Raises TraceError for dependencies that form a cycle or are
+        unknown."""
         ids, deps = np.array(self._ids, np.uint64), np.array(self._deps, np.uint64)
         order = np.argsort(ids)
         known = ids[order]

@@ -1,9 +1,9 @@
 """Read the DeathStarBench social network data set: pods every 10 s under normal load.
 
 Source: github.com/yzz9048/SocialNetwork-MonitorData. It has about 28 minutes of 34 pods. cpu_usage is a rate
-in cores, and memory is the working set in bytes. Caveats: CPU ends after some 21 minutes while memory goes
-on, so the trace ends with the last CPU sample. Some pods lack a single sample at either end; it is filled.
-The three node series are not containers and are not read.
+in cores, and memory is the working set in bytes. Caveats: CPU ends after some 21 minutes while memory
+continues, so the trace ends with the last CPU sample. Some pods lack a single sample at either end; it is
+filled. The three node series are not containers and are not read.
 """
 
 from __future__ import annotations

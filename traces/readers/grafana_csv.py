@@ -63,7 +63,7 @@ def read(
     steps = np.diff(np.unique(times_s))
     if step_s is None and not steps.size:
         raise TraceError(
-            f"{path}: a single time, which tells no interval; give --trace-option step_s=SECONDS"
+            f"{path}: a single time does not show the interval; give --trace-option step_s=SECONDS"
         )
     step_s = float(np.median(steps)) if step_s is None else step_s
     if not (np.isfinite(step_s) and step_s >= 1e-3):
@@ -127,7 +127,7 @@ def _columns(path: Path, max_cells: int) -> tuple[Floats, dict[str, Floats]]:
 def _series(path: Path, name: str, times_s: Floats, values: Floats) -> Series:
     if "{" not in name or not name.rstrip().endswith("}"):
         raise TraceError(
-            f"{path}: column {name[:120]!r} is a legend, which tells no unit; "
+            f"{path}: column {name[:120]!r} is a legend, which has no unit; "
             "give --trace-option quantity=cpu_cores (or cpu_millicores, cpu_percent)"
         )
     # A cell is empty where only other series have a sample.

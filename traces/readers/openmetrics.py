@@ -39,13 +39,13 @@ PIECE_BYTES = 4 * MIB
 """Bytes that are read at once."""
 
 LEAST_RUN = 64
-"""Lines that tell of the same series are read as a table from this number on."""
+"""Least number of consecutive lines of one series that are read as a table."""
 
 _FIRST_BLOCK = 16
-"""Lines that are compared at first; then eight times as many, as long as all begin alike."""
+"""Lines in the first comparison. Each further comparison has eight times as many, while all begin alike."""
 
 _LONGEST_END = 64
-"""Most bytes of a value and a time, which are one width for all lines of a table."""
+"""Most bytes of a value and a time. All lines of a table are padded to the longest."""
 
 _READ = pa.csv.ReadOptions(column_names=["value", "time"], use_threads=False)
 _PARSE = pa.csv.ParseOptions(delimiter=" ", quote_char=False)
@@ -105,7 +105,7 @@ def _series(path: Path) -> list[Series]:
                 own[1].append(value)
                 samples += 1
                 if at >= alone:
-                    # The lines that follow mostly tell of the same series.
+                    # The following lines mostly belong to the same series.
                     alone = at + lines.alike(at, begin)
                     run = lines.numbers(at, alone, begin) if alone - at >= LEAST_RUN else None
                     if run is not None:
@@ -152,20 +152,21 @@ class _Lines:
         return self._text[self._starts[at] : self._ends[at]]
 
     def alike(self, at: int, begin: bytes) -> int:
-        """Return how many lines from `at` on begin like this."""
+        """Return how many consecutive lines, from line `at` on, begin with `begin`."""
         if at == self.count or not self[at].startswith(begin):
             return 0
         length, block = 1, _FIRST_BLOCK
         while True:
             starts = self._starts[at + length : at + length + block]
             cut = self._cut(starts, len(begin))
-            # A comparison of all bytes at once is much faster than one of each line.
+            # One comparison of all bytes is much faster than one comparison per line.
             if not len(cut) or cut.tobytes() != begin * len(cut):
                 return length + int((cut == begin).argmin() if len(cut) else 0)
             length, block = length + len(starts), block * 8
 
     def numbers(self, at: int, end: int, begin: bytes) -> tuple[Floats, Floats] | None:
-        """Return (times, values) of lines that begin like this, None if these are not plainly numbers."""
+        """Return (times, values) of the lines at:end, which begin with `begin`; None if they are not plain
+        numbers."""
         starts = self._starts[at:end] + len(begin)
         sizes = self._ends[at:end] - starts
         width = int(sizes.max())
@@ -183,7 +184,7 @@ class _Lines:
         return (times, values) if len(times) == len(starts) and np.isfinite(times).all() else None
 
     def _cut(self, starts: NDArray[np.int64], width: int) -> NDArray[np.bytes_]:
-        """Return the text from each start on, of this width; what is beyond the end of all lines is blank."""
+        """Return `width` bytes of the text from each start on. Bytes beyond the end of the text are zero."""
         text = self._text
         if len(starts) and starts[-1] + width > len(text):
             text += bytes(width)
@@ -197,7 +198,7 @@ def _sample(path: Path, number: int, line: bytes) -> tuple[bytes, float, float]:
         raise TraceError(f'{path}: line {number}: expected name{{label="text"}} value time')
     if match["time"] is None:
         raise TraceError(
-            f"{path}: line {number}: a sample without a time; a single scrape tells of one moment only"
+            f"{path}: line {number}: a sample without a time; a single scrape shows one moment only"
         )
     try:
         value, time = float(match["value"]), float(match["time"])
@@ -211,7 +212,7 @@ def _sample(path: Path, number: int, line: bytes) -> tuple[bytes, float, float]:
 def _finished(
     path: Path, told: dict[bytes, tuple[array[float], array[float]]], unit_s: float
 ) -> list[Series]:
-    """Return the series. What was told is forgotten on the way, so that it is not in memory twice."""
+    """Return the series. Samples are removed from `told` on the way, so that they are not in memory twice."""
     result = []
     for text in list(told):
         times, values = told.pop(text)
@@ -221,7 +222,7 @@ def _finished(
 
 
 def _in_order(times_s: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Return the samples by time; of two at the same time the later line counts."""
+    """Return the samples in order of time. Of two samples at the same time the later line counts."""
     if (np.diff(times_s) > 0).all():
         return times_s, values
     order = np.argsort(times_s, kind="stable")

@@ -286,7 +286,7 @@ def _rows(
     if interval_s is None:
         if len(grid) < 2:
             raise TraceError(
-                f"{path}: a single time, which tells no interval; give --trace-option interval_s=SECONDS"
+                f"{path}: a single time does not show the interval; give --trace-option interval_s=SECONDS"
             )
         order = np.argsort(code, kind="stable")
         ordered, changed = times[order], np.diff(code[order], prepend=-1) != 0

@@ -211,7 +211,7 @@ def runs(
     asked = np.isnan(real["micro_batch"])
     _refuse(asked & (largest < 1), "one sequence does not fit the memory; use recompute, or more GPUs")
     state = _state_bytes(real, words["sharding"]) / np.where(words["precision"] == "bf16", 2, 1)
-    unseen = np.isnan(real["step_s"])  # What was measured did fit, with states that are smaller than assumed.
+    unseen = np.isnan(real["step_s"])  # A measured run fitted, so its states were smaller.
     _refuse(
         unseen & (state > memory), "the model's state does not fit the memory; shard it, or use more GPUs"
     )
@@ -298,7 +298,7 @@ def _words(given: Sequence[str] | str, count: int, known: tuple[str, ...]) -> Na
     words = np.array([given] * count if isinstance(given, str) else list(given), dtype=np.object_)
     bad = [word for word in words if word not in known]
     if bad:
-        raise ScenarioError(f"{bad[0]!r} is none of {', '.join(known)}")
+        raise ScenarioError(f"{bad[0]!r} is not one of {', '.join(known)}")
     return words
 
 

@@ -209,7 +209,7 @@ def _least(
 
 @njit(cache=True)
 def _start(now: Real, m: int, k: int, usd: float, moving: Real, machines: int) -> None:
-    """Take the cost of starting a machine into every region from which it can be started."""
+    """Lower the cost in every region from which machine m can be started, if starting it costs less."""
     regions, zones = moving.shape
     for r in range(regions):
         if m < zones or m - zones == r:

@@ -29,8 +29,8 @@ def conformal_by_group(errors: Sequence[Real]) -> float:
     """Return the half-width that contains a share COVERAGE of a new group's errors, for 9 of 10 new groups.
 
     errors: the absolute errors of each group, such as a job, each at least one; at least one group. A new
-    group's errors are not drawn from the pool of all, since some groups are harder. So each group gives its
-    own half-width, and theirs are ranked as errors are. Of fewer than nine groups it is the largest, which
-    k groups out of k + 1 do not exceed.
+    group's errors are not drawn from the pool of all errors, because some groups are harder. So each group
+    gives its own half-width, and these half-widths are ranked as `conformal` ranks errors. With fewer than
+    nine groups the result is the largest half-width, which k groups out of k + 1 do not exceed.
     """
     return conformal(np.array([conformal(group) for group in errors]))

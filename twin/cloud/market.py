@@ -90,8 +90,8 @@ class _Run:
             self.env.process(self._life(self.turn))
 
     def _go(self) -> None:
-        """Leave the machines that are held, then start those that are wanted. A machine that is being left
-        goes on leaving.
+        """Leave the machines that are held, then start those that are wanted. A leave that has already begun
+        continues.
         """
         if self.course.state == LEAVING:
             return

@@ -317,8 +317,8 @@ class Scaling:
 
 
 def _sync(step_s: Real, compute_s: Real, overlap: float) -> tuple[Real, Real]:
-    """Return the log synchronisation of steps and its precision: 1 if it is the whole step, 0 if it is none
-    of it.
+    """Return the log synchronisation of steps and its precision: 1 if synchronisation is the whole step, 0 if
+    the step has none.
     """
     left = np.maximum(step_s**overlap - compute_s**overlap, (LEAST_SYNC * step_s) ** overlap)
     return np.log(left) / overlap, (left / step_s**overlap) ** 2

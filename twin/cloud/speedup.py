@@ -51,8 +51,8 @@ _ROUNDS, _SETTLED = 15, 4
 class Systems:
     """n runs of tasks on systems, with an array of length n per quantity.
 
-    task: name of the task. system: name of what stays equal while the number of GPUs changes: submitter,
-    software, accelerator and task. gpus, nodes: their numbers. batch: samples of a step on all GPUs. time_s:
+    task: name of the task. system: name of a system, which has the same submitter, software, accelerator and
+    task at every number of GPUs. gpus, nodes: their numbers. batch: samples of a step on all GPUs. time_s:
     time of the run, s; NaN if it is to be predicted.
     """
 
@@ -110,7 +110,8 @@ class SpeedUps:
         return np.minimum(faster, np.log(asked.gpus / start.gpus))
 
     def _size(self, start: Systems) -> Real:
-        """Return batch and GPUs of each task's smallest systems, float64[2, n]; an unknown task's own."""
+        """Return batch and GPUs of each task's smallest systems, float64[2, n]. For an unknown task, these
+        are the batch and GPUs of `start`."""
         own = zip(start.task, start.batch, start.gpus, strict=True)
         return np.array([self._sizes.get(str(task), (batch, gpus)) for task, batch, gpus in own]).T
 

@@ -188,7 +188,8 @@ class _Fit:
     def with_probes(self, probes: Runs) -> _Fit:
         """Return the same law, with the effects of the probes' groups learned from the probes.
 
-        A probe that the host's launches bound tells little of the GPU: the spread of `launch_s` is its noise.
+        A probe whose time the host's launches determine says little about the GPU. Its noise is the spread of
+        `launch_s`.
         """
         runs = joined(self.runs, probes)
         computing, launching = _computing_s(self.constants, self._scores(probes), probes)

@@ -108,7 +108,7 @@ class _World:
     def _pass(
         self, environment: simpy.Environment, until_s: float, pace: float
     ) -> Generator[simpy.Event, None, None]:
-        """Let time pass until a moment, s, and let the servers that are due then fail or return."""
+        """Advance to a moment, and then let the servers that are due fail or return."""
         passed_s = max(until_s - float(environment.now), 0.0)
         yield environment.timeout(passed_s)
         self._advance(float(environment.now) - passed_s, passed_s, pace)
@@ -131,16 +131,16 @@ class _World:
         return self.restarting[runs] / pace + books.left[runs] / books.rate[runs]
 
     def _end_s(self, pace: float) -> float:
-        """Return the time until the last watched job ends, s; inf unless all of them run. It ends the
-        simulation, also inside a round."""
+        """Return the time until the last watched job ends, s; inf unless all watched jobs run. This end stops
+        the simulation, even inside a round."""
         watched = self.books.running < self.books.until
         if watched.sum() < self.books.unfinished:
             return np.inf
         return float(self._needs_s(pace)[watched].max())
 
     def _pace(self) -> float:
-        """Return the speed of starts, relative to that of one alone: what running jobs leave of the cores is
-        shared by the processes that start."""
+        """Return the speed of starts, relative to a start that is alone. The starting processes share the
+        cores that running jobs leave free."""
         if np.isinf(self.timing.cores):
             return 1.0
         runs = self.books.running
@@ -171,7 +171,7 @@ class _World:
         return wake_s
 
     def _advance(self, began_s: float, passed_s: float, pace: float) -> None:
-        """Advance the running jobs. Jobs that end do so at their own moment."""
+        """Advance the running jobs. A job that ends in this time ends at its own moment."""
         books = self.books
         runs = books.running
         waits = self.restarting[runs] / pace

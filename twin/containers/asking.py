@@ -56,14 +56,17 @@ class Requests:
         self.held: Floats = self._host_cores.astype(np.float64)
 
     def of(self, columns: Columns) -> Floats:
-        """Return requests, cores, float64[k]; the quota if no request was decided, NaN without either."""
+        """Return requests, cores, float64[k].
+
+        A container without a decided request has its quota as request, and NaN if it has no quota either.
+        """
         quota = self._physics.fleet.quota[columns]
         limits = np.where(np.isfinite(quota), quota, np.nan)
         asked = self._cores[columns]
         return np.asarray(np.where(np.isnan(asked), limits, asked), np.float64)
 
     def write(self, members: Members, requests: CpuRequests, order: int) -> None:
-        """Put requests in force now, except those that a decision later than `order` has set."""
+        """Write requests now, except those that a decision later than `order` has set."""
         rows, columns = members.find(requests.ids)
         newer = self._order[columns] <= order
         rows, columns = rows[newer], columns[newer]
@@ -84,11 +87,11 @@ class Requests:
         self.held[columns] = self._host_cores[columns]
 
     def record(self, row: int, columns: Columns) -> None:
-        """Write the row of the columns into the series, if any request was ever decided."""
+        """Write row `row` of `columns` into the series, if any request was ever decided."""
         self.fill(row, row + 1, columns)
 
     def fill(self, first: int, last: int, columns: Columns) -> None:
-        """Write the rows from `first` to before `last` as `record` writes one."""
+        """Write the rows from `first` up to, but without, `last`, as `record` does."""
         if self._recorder is not None and self._recorder.series.request_cores is not None:
             begin = self._recorder.first
             self._recorder.series.request_cores[first - begin : last - begin, columns] = self._cores[columns]

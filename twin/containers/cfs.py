@@ -129,7 +129,7 @@ def new_series(periods: int, count: int) -> Series:
 
 
 def rows_of(series: Series) -> Rows:
-    """Return the arrays of the series that `record` writes."""
+    """Return the arrays of the series into which `record` writes."""
     return Rows(*(getattr(series, name) for name in Rows._fields))
 
 
@@ -299,7 +299,7 @@ def advance(
         if h < 0:
             advance_one(fleet, i, offset, demand[row, i])
         elif _has_room(fleet, hosts, h, demand, row, period_s):
-            # Whatever its status becomes, from now on it may want all of its CPUs.
+            # From now on the container may want all of its CPUs, whatever its status becomes.
             _one_by_one(fleet, hosts, h, offset, demand, row)
             hosts.most[h] += fleet.cap[i] - hosts.wanted[j]
             hosts.wanted[j] = fleet.cap[i]
@@ -340,7 +340,7 @@ def write_quotas(
         if not quota > 0.0:
             return -1
         h, rate = hosts.of[i], demand[row, i]
-        # The comparison spares the call, which costs more than everything else.
+        # The comparison saves the call, which takes longer than everything else in this loop.
         known = h < 0 or 0.0 <= hosts.most[h] <= hosts.cores[h]
         if known or _has_room(fleet, hosts, h, demand, row, period_s):
             advance_one(fleet, i, offset, rate)

@@ -1,9 +1,9 @@
-"""The end of a period for all containers: what they did, what they report, and their pools for the next one.
+"""The end of a period for all containers: their use, their reports, and their pools for the next period.
 
 For: `end_period`. Not for: the inside of a period (cfs.py).
 
-A loop handles one quantity of all containers, and has few arrays: the compiler then does several containers
-at once. Those for which more happens than that their pool suffices are integrated one by one.
+A loop handles one quantity of all containers and few arrays, so that the compiler vectorises it over
+containers. Containers whose pool does not suffice are integrated one by one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _serve_all(fleet: Fleet, demand: Floats, row: int, period_s: float, report: 
         wanted = min(fleet.cap[i] * wall_s, fleet.backlog[i] + demand[row, i] * wall_s)
         suffices = wanted <= fleet.pool[i] + NANOSECOND
         special[i] = (fleet.status[i] == UP) & ((fleet.stalled[i] > 0.0) | (not suffices))
-    # No branch, which would be mispredicted: the next one overwrites one that does not count.
+    # Without a branch, which would be mispredicted: the next entry overwrites an entry that does not count.
     for i in range(len(fleet.status)):
         short[count] = i
         count += special[i]
@@ -129,8 +129,8 @@ def _account(fleet: Fleet, demand: Floats, row: int, period_s: float, report: Re
 
 @package_kernel
 def _use_memory(fleet: Fleet, want: Whole, row: int, report: Report) -> int:
-    """Let containers want `want`, and report their memory. Return 1 if any wants more than its limit, else 0;
-    −1 if any wants less than nothing."""
+    """Set the memory that containers want to `want`, and report their memory. Return 1 if any container wants
+    more than its limit, else 0; −1 if any wants a negative amount."""
     above, negative = False, False
     for i in range(len(fleet.status)):
         wanted, status = want[row, i], fleet.status[i]

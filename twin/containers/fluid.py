@@ -60,7 +60,7 @@ class Fluid:
         return at_s
 
     def take_over(self) -> Columns:
-        """Return none: memory is looked at when periods end."""
+        """Return none, because memory is checked when periods end."""
         return self._over[:0]
 
     def end_period(self, row: int, group: int, report: cfs.Report) -> Columns:
@@ -82,7 +82,7 @@ class Fluid:
         return self._over[:count].copy() if count else self._over[:0]
 
     def _local(self, row: int) -> int:
-        """Return where period `row` is in the tables, of which its block is read first."""
+        """Return the index of period `row` in the tables. Its block is read first if necessary."""
         if self._reader is not None and row >= self._first + len(self._demand):
             self._take(row // self._block_rows)
         return row - self._first
@@ -100,7 +100,8 @@ class Fluid:
         return self._hosts, self._demand, self._want, self._first
 
     def steady_periods(self, row: int) -> int:
-        """Return how many periods after `row` are in `tables` and begin with nobody joining or leaving."""
+        """Return the number of periods after `row` that are in `tables` and at whose begin no container joins
+        or leaves."""
         if row + 1 >= self.periods:
             return 0
         self._local(row + 1)

@@ -1,12 +1,12 @@
-"""Containers that run a recorded job: work that is not done delays later work, and a restart begins from the
-start.
+"""Containers that run a recorded job. Unfinished work delays later work, and a restart begins at the start of
+the recording.
 
 For: `physics.Physics` of a recording of commands, such as a training job. Not for: demand that does not wait
 for earlier work, such as that of servers (fluid.py). A container has a position in its recording. In each
 period it wants the recorded CPU, and its position advances by the share of it that it gets. Where the
 recording used no CPU, the job waited, and the position advances with time. Its memory is that of its
-position. A container that restarts is at the recording's start, with all the work of its start-up. Containers
-do not wait for each other.
+position. A container that restarts returns to the recording's start, and repeats all the work of its
+start-up. Containers do not wait for each other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Job(Fluid):
         self._ask(self._everyone())
 
     def end_period(self, row: int, group: int, report: cfs.Report) -> Columns:
-        """See `Physics`. Work that was not done has not arrived."""
+        """See `Physics`. Work that was not done counts as not arrived."""
         fleet, before_s = self.fleet, self.fleet.done_s.copy()
         over = super().end_period(row, group, report)
         fleet.arrived_s[:] -= fleet.backlog

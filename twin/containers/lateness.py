@@ -49,7 +49,8 @@ def work_lateness(
     below = np.cumsum(whole)
     late_s = np.full(len(wanted), np.nan)
     for index, share in enumerate(wanted if below[-1] > 0.0 else ()):
-        # Just inside [0, 1]: the least target is existing work, and rounding cannot lose the greatest.
+        # The targets are just inside [0, 1]. The least target then lies in existing work, and rounding cannot
+        # lose the greatest.
         target = min(max(share, 1e-12), 1.0 - 1e-12) * below[-1]
         late_s[index] = 0.0
         if target > whole[0]:

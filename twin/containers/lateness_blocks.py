@@ -1,9 +1,9 @@
 """The lateness of CPU work in runs that are simulated block by block.
 
-For: the quantiles of lateness.py without the whole of what arrived and was done. Not for: shorter runs. A
-lateness is off by at most 2^-9 of itself, or by 2^-13 s, and sums are rounded (1e-12). Where work waits
-behind more than _MOST_WAITING periods, arrivals of neighbouring periods are put together, and it is off by as
-long as these lasted.
+For: the quantiles of lateness.py without keeping the whole series of arrived and done work. Not for: shorter
+runs. The error of a lateness is at most 2^-9 of its value, or 2^-13 s, and sums are rounded (1e-12). If work
+waits behind more than _MOST_WAITING periods, arrivals of neighbouring periods are merged. The error is then
+at most the length of the merged periods.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _EDGES: Floats = np.concatenate(
         [2.0 ** (_LEAST_EXPONENT + _OCTAVES - 1)],
     ]
 )
-"""The lower end of each place's lateness, s, and the upper end of the last."""
+"""The lower end of the lateness of each place, s, and the upper end of the last place."""
 
 _SHIFT = 52 - 9
 _FIRST = (1023 + _LEAST_EXPONENT - 1) << 9
 """The upper bits of the first bin's lower end."""
 
 _PLACES = len(_EDGES) - 1
-"""Place 0 is work that is not late, place 1 is below the first bin."""
+"""Number of places. Place 0 is work that is not late; place 1 is lateness below the first bin."""
 
 _NEVER_LATE: Floats = np.zeros((2, _PLACES))
 
 _MOST_WAITING = 8192
 _COLUMNS, _ROWS = 64, 64
-"""Containers, and periods of them, whose work is turned at once: they stay in the cache."""
+"""Number of containers, and of periods of them, that are transposed at once. They stay in the cache."""
 
 
 class LatenessInBlocks:
@@ -51,11 +51,12 @@ class LatenessInBlocks:
 
     def __init__(self, count: int, period_s: float) -> None:
         self._period_s = period_s
-        # Work that is not late, and the histograms of containers that were ever late: counts and density,
-        # float64[2, places]. Pages of them that are never written to are never taken.
+        # Work that is not late, and one histogram for each container that was ever late: counts and density,
+        # float64[2, places]. The kernel allocates no page of a histogram that is never written to.
         self._on_time, self._late = np.zeros(count), [_NEVER_LATE] * count
         self._behind, self._left = np.zeros(count), np.zeros(count)
-        # What waits: sizes of arrivals, s, and when they began; the last number is when the last one ended.
+        # Waiting arrivals: their sizes, s, and when each began. The last number is the end of the last
+        # arrival.
         self._sizes = [np.empty(0)] * count
         self._starts = [np.zeros(1)] * count
 
@@ -82,14 +83,14 @@ class LatenessInBlocks:
             )  # fmt: skip
             sizes, starts = sizes[first:], starts[first:] - length
             while len(sizes) > _MOST_WAITING:
-                # The first may be half served and stays by itself.
+                # The first arrival may be half served, so it is not merged.
                 sizes = np.append(sizes[0], np.add.reduceat(sizes[1:], np.arange(0, len(sizes) - 1, 2)))
                 starts = np.append(np.append(starts[0], starts[1:-1:2]), starts[-1])
             self._sizes[column], self._starts[column] = sizes.copy(), starts
 
     def quantiles(self, wanted: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return what `work_lateness` returns of each container, float64[N, q], and of all, float64[q]. Call
-        it once, at the end."""
+        """Return the quantiles of `work_lateness`: of each container, float64[N, q], and of all containers
+        together, float64[q]. Call it once, at the end."""
         for column, sizes in enumerate(self._sizes):
             if len(sizes):
                 _rest(
@@ -154,8 +155,8 @@ def _look(
     sums: Floats,
     apart: NDArray[np.bool_],
 ) -> None:
-    """Add what arrived, from float[t, N], to sums, s, float64[N], and set `apart`, bool[N], of containers
-    that were ever late."""
+    """Add the work that arrived, float[t, N], to sums, s, float64[N], and set `apart`, bool[N], for
+    containers that were ever late."""
     for row in range(len(demand_cores)):
         for i in range(len(sums)):
             arriving = np.float64(demand_cores[row, i]) * period_s
@@ -175,7 +176,8 @@ def _turn(
     arrived: Floats,
     done: Floats,
 ) -> None:
-    """Write what arrived and was done, float[t, N], as seconds of some containers, float64[k, t]."""
+    """Transpose the arrived and the done work, float[t, N], of some containers into seconds, float64[k,
+    t]."""
     rows = len(demand_cores)
     for first in range(0, rows, _ROWS):
         for k in range(len(columns)):
@@ -241,7 +243,7 @@ def _rest(
     period_s: float,
     late: Floats,
 ) -> None:
-    """Count what is never done as late until the run's end, which is time 0 of `starts`."""
+    """Count work that is never done as late until the run's end, which is time 0 of `starts`."""
     for number in range(len(sizes)):
         if number > 0:
             left = sizes[number]

@@ -50,7 +50,7 @@ class Moment(NamedTuple):
     """The state of the loop after the end of period `row`, at now_s, before its report is sent.
 
     order: order of the last decision. last_arrival_s: time at which the last report arrived. until_s: time of
-    the next timer. sweep_s: time of the agents' next sweep, if it is none of the timers, else inf.
+    the next timer. sweep_s: time of the agents' next sweep, if no timer is set for it, else inf.
     """
 
     now_s: float
@@ -63,8 +63,9 @@ class Moment(NamedTuple):
 
 class Leapt(NamedTuple):
     """The result of a pass. at: the state of the loop after it. over: columns above their memory limit.
-    reports: container reports that arrived. changed: number of limits that were changed. reclaim_s: when the
-    agents reclaim next, inf: no sweep is under way. notes: events: times, columns, kinds, limits."""
+    reports: container reports that arrived. changed: number of limits that were changed. reclaim_s: time of
+    the agents' next reclaim, s; inf: no sweep is in progress. notes: events as arrays of times, columns,
+    kinds and limits."""
 
     at: Moment
     over: Columns
@@ -94,8 +95,8 @@ class _Told(NamedTuple):
 
 
 class _Clock(NamedTuple):
-    """Delays. delays_s: of each period's report. settle_s: from a report's arrival until its decision is in
-    force."""
+    """Delays. delays_s: delay of each period's report, s. settle_s: time from a report's arrival until its
+    decision is in force, s."""
 
     period_s: float
     burst_s: float
@@ -121,8 +122,8 @@ def new_leaps(
 
 
 class Leaps:
-    """Passes over the periods of `physics`. recorder: what records them, None: their quotas are summed
-    in `reserved`. memory: room for memory events, None: the control loop handles them."""
+    """Passes over the periods of `physics`. recorder: recorder of the periods; None: their quotas are summed
+    in `reserved`. memory: room for memory events; None: the control loop handles these events."""
 
     def __init__(
         self,
@@ -162,8 +163,8 @@ class Leaps:
         reserved: Floats,
     ) -> Leapt | None:
         """Run periods after `at`, and let `report` be the last one's. over: columns above their memory limit
-        at `at`. Return None, with nothing changed, if there is no room for any period, or if `over` is the
-        control loop's.
+        at `at`. Return None, with nothing changed, if no period fits, or if the control loop must handle
+        `over`.
         """
         if at.row < self._next_row:
             return None
@@ -186,7 +187,7 @@ class Leaps:
         elif self._tabled is not None:
             table = self._tabled.table(ids, clock.period_s)
         if most < _LEAST_PERIODS or table is None:
-            # The policy is about to decide, or always decides. Asking it costs time, too.
+            # The policy is about to decide, or decides at every report. Asking the policy takes time, too.
             self._next_row = at.row + _LEAST_PERIODS
             return None
         hosts, demand, want, begin = physics.tables
@@ -226,7 +227,8 @@ class Leaps:
         return Leapt(reached, over_now, done * len(ids), changed + granted, reclaim_s, notes)
 
     def _cared(self, at: Moment) -> Memory:
-        """Return the memory events after `at`, which are not handled unless the policy has books for them."""
+        """Return the memory events after `at`. They are not handled here unless the policy has books for
+        them."""
         rule, room = self._reclaim, self._memory
         books = None if self._tabled is None or room is None else self._tabled.memory_books()
         if room is None or books is None or rule is None or not at.sweep_s < np.inf:
@@ -248,9 +250,9 @@ def _reach(
     until_s: float,
     times: Floats,
 ) -> int:
-    """Return the number of periods after `row` that end before until_s, each after the decision on the one
-    before is in force. times: float64[2, most], receives their ends and the times at which the decisions take
-    force, s."""
+    """Return the number of periods after `row` that end before until_s. Each of them ends after the decision
+    on the period before it is in force. times: float64[2, most], receives their ends and the times at which
+    the decisions take force, s."""
     for k in range(most):
         arrival_s = max((row + k + 1) * clock.period_s + clock.delays_s[row + k], last_arrival_s)
         in_force_s = now_s + max(arrival_s - now_s, 0.0) + clock.settle_s

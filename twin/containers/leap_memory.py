@@ -36,11 +36,12 @@ _grant, _credit = compiled(grant), compiled(credit)
 class Memory(NamedTuple):
     """State of the memory events of a pass over N containers.
 
-    handled: whether they are handled here. margin_bytes, interval_s: as in ReclaimRule. reclaim_s, grant_s:
-    delays. due_s: float64[3], times of the next sweep, reclaim and grant, inf: none. counts: int64[5], order
-    of the last decision, limits changed by grants, notes, containers that wait for a grant, and its order.
-    held, needed, limits: int64[N], these containers' columns, bytes above their limits, and new limits.
-    slots: int64[N]. at_s, column, kind, limit_bytes: the notes, as in Events.
+    handled: whether this module handles the events. margin_bytes, interval_s: as in ReclaimRule. reclaim_s,
+    grant_s: delays. due_s: float64[3], times of the next sweep, reclaim and grant, inf: none. counts:
+    int64[5], order of the last decision, numbers of limits changed by grants, of notes and of containers that
+    wait for a grant, and the grant's order. held, needed, limits: int64[N], of the waiting containers:
+    columns, bytes above their limits, and new limits. slots: int64[N]. at_s, column, kind, limit_bytes: the
+    notes, as in Events.
     """
 
     handled: bool
@@ -104,8 +105,9 @@ def hold(
 ) -> bool:
     """Hold containers (columns `over`) that exceed their limit at now_s, and book their grants.
 
-    offset: of now_s in period `row` of `demand`, which begins. in_force_s, end_s: when quotas are written in
-    it, and its end. Returns False, with nothing changed, if this is the control loop's.
+    offset: seconds from the start of period `row` of `demand` to now_s.
+    in_force_s, end_s: times at which this period's quotas are written and at which the period ends.
+    Returns False, with nothing changed, if the control loop must do this.
     """
     # The next period must run, because a grant is due in it.
     if not memory.handled or memory.counts[NOTED] + 4 * len(memory.slots) > len(memory.at_s):
@@ -156,9 +158,9 @@ def go_to(
     start_s: float,
     period_s: float,
 ) -> None:
-    """Handle what is due before at_s, in period `row` of `demand`, which began at start_s.
+    """Handle the events that are due before at_s, in period `row` of `demand`, which began at start_s.
 
-    A sweep at at_s is handled, too: timers that were set long ago come first.
+    A sweep at at_s is handled too, because its timer was set before the others.
     """
     due_s = memory.due_s
     while is_due(memory, at_s):
@@ -187,7 +189,7 @@ def go_to(
 
 @package_kernel
 def _reclaim(memory: Memory, at_s: float, fleet: Fleet, columns: Columns, issued: Ids) -> None:
-    """Shrink running containers, as `memory.shrink_running` does, and book what is freed."""
+    """Shrink running containers, as `memory.shrink_running` does, and book the freed memory."""
     memory.counts[ORDER] += 1
     for i in columns:
         if fleet.status[i] != cfs.UP:

@@ -59,12 +59,13 @@ class Lives:
             self._timers.after(wait_s, self._start, waiting, self._ended[waiting])
 
     def burn(self, columns: Columns, end_s: float) -> None:
-        """Charge starts for the CPU of the period of `columns` that ends at end_s. Call it before the end."""
+        """Charge the CPU of starts to the period of `columns` that ends at end_s. Call it before the period's
+        end."""
         if self._starting is not None:
             self._starting.burn(columns, end_s)
 
     def go_on(self, columns: Columns, now_s: float) -> None:
-        """Let starts that end before the next refill be timed. Call it after the end of a period."""
+        """Set timers for starts that end before the next refill. Call it after the end of a period."""
         if self._starting is None:
             return
         for column, delay_s in zip(*self._starting.ending(columns, now_s), strict=True):

@@ -57,7 +57,7 @@ class Members:
         return ids
 
     def find(self, ids: Ids) -> tuple[NDArray[np.int64], Columns]:
-        """Return (rows, columns) of those of `ids` (int64[n]) that are members."""
+        """Return (rows, columns) of the ids (int64[n]) that belong to members."""
         slots = slot(ids)
         columns = self.column_of[np.minimum(slots, len(self.column_of) - 1)]
         rows = np.flatnonzero((slots < len(self.column_of)) & (columns >= 0) & (self.issued[columns] == ids))

@@ -48,7 +48,7 @@ def excess(fleet: Fleet, columns: Columns) -> Bytes:
 def write_limits(fleet: Fleet, columns: Columns, limits: Bytes, order: int, *, answer: bool) -> Written:
     """Set limits (int64[m]) by decision `order`, except where a later decision was already carried out.
 
-    Held containers stay held; the caller releases `fitting`. answer: the limits answer a trap. Held
+    Held containers stay held; the caller releases `fitting`. answer: whether the limits answer a trap. Held
     containers that still do not fit are then `short` again, as are those whose grant was superseded. Limits
     that are no answer leave held containers waiting. Raises InvariantError if a grant raises nothing, because
     the containers would ask for ever.

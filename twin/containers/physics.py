@@ -57,7 +57,7 @@ class Physics(Protocol):
 
     @property
     def signalled(self) -> bool:
-        """Whether `run_until` stopped early because an event needs the loop."""
+        """Whether `run_until` stopped early because of an event that the loop must handle."""
 
     def first(self) -> Columns:
         """Return the columns that are present at the start."""
@@ -117,7 +117,7 @@ class Physics(Protocol):
         """Let held containers continue, and containers that were down start again (UP)."""
 
     def service_level(self, now_s: float) -> ServiceStats | None:
-        """Return what clients saw since the last call, at `now_s`, or None if there are no requests."""
+        """Return the service level since the last call, at `now_s`; None if there are no requests."""
 
     def finish(self) -> RequestLog | None:
         """Return the log of the requests after the last period, or None if there are none."""

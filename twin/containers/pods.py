@@ -66,7 +66,7 @@ def new_ledger(at_s: Floats) -> Ledger:
 
 
 class PodRequests(Requests):
-    """Requests that report to the pool which pods the loop has taken down."""
+    """`Requests` that tell the pool which pods the loop has taken down."""
 
     def __init__(self, workload: RequestWorkload, machine: Machine, seed: np.random.SeedSequence) -> None:
         super().__init__(workload, machine, seed, watch=True, starting=np.empty(0, np.int64))
@@ -106,7 +106,7 @@ class PodPool:
         self._line: deque[int] = deque()
         self._pods: dict[int, simpy.Process] = {}
         self._stillborn: list[int] = []
-        self._jobs: dict[int, int] = {}  # each pod's invocation, from when the pod was chosen for it
+        self._jobs: dict[int, int] = {}  # each pod's invocation, set once the pod is chosen
         self._computing: dict[int, simpy.Event] = {}
         self.started = 0
         loop.on_signal = self._parts_ended
@@ -141,7 +141,7 @@ class PodPool:
             heapq.heappop(self._free)
             self._ledger.cold[self._assign(column)] = True
             self._pods[column] = self._env.process(self._live(column, start_s))
-        # These were killed for memory as they joined.
+        # These pods were killed for lack of memory as they joined.
         while self._stillborn:
             self._pods[self._stillborn.pop()].interrupt()
 

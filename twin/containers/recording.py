@@ -15,13 +15,14 @@ from twin.containers import cfs
 from twin.containers.model import Series
 
 Keep = Callable[[Series], None]
-"""Function that takes a block's rows. The arrays are used again after it returns."""
+"""Function that takes the rows of a block. The arrays are reused after it returns."""
 
 
 class Recorder:
-    """The series of `periods` × `count`, in blocks of block_rows (0: one of all) where there is a `keep`.
+    """The series of `periods` × `count`, in blocks of block_rows (0: one block of all rows) if there is a
+    `keep`.
 
-    series: the block at hand. rows: its arrays. first: the period of its first row.
+    series: the present block. rows: its arrays. first: the period of its first row.
     """
 
     def __init__(self, periods: int, count: int, block_rows: int = 0, keep: Keep | None = None) -> None:

@@ -5,7 +5,7 @@ next to the control loop. Not for: deciding the number of replicas (control/allo
 
 Every workload has as many columns as it may have replicas. Its demand is shared evenly among those that are
 up, as by a load balancer; each holds the memory of the trace. A new replica starts up for the machine's
-restart_s. The youngest leave first, and the work that waits in them is lost.
+restart_s. The youngest replicas leave first, and their waiting work is lost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Replicas(Fluid):
         super().__init__(workload, machine)
         self.replication = replication
         self._demand = np.zeros_like(self._demand)
-        # Work that arrived in the present period before the present shares, s, and from when on they hold.
+        # Work that arrived in the present period under earlier shares, s, and the time since which the
+        # present shares hold.
         self._arrived_s, self._since_s = np.zeros(self._demand.shape[1]), 0.0
 
     def first(self) -> Columns:
@@ -41,7 +42,8 @@ class Replicas(Fluid):
         return np.flatnonzero(self.replication.number < self.replication.at_first)
 
     def end_period(self, row: int, group: int, report: cfs.Report) -> Columns:
-        """See `Physics`. The period's demand becomes what arrived in it, whatever the shares at its end."""
+        """See `Physics`. The period's demand is replaced by the work that arrived in it, whatever the shares
+        at its end."""
         period_s, fleet = self.population.period_s, self.fleet
         self._arrive(period_s)
         over = super().end_period(row, group, report)
@@ -90,7 +92,7 @@ class Replicas(Fluid):
 
 
 class Scaler:
-    """The autoscaler of all workloads, next to one control loop."""
+    """The autoscaler of all workloads, which runs next to one control loop."""
 
     def __init__(self, loop: ControlLoop, physics: Replicas, machine: Machine) -> None:
         self._loop, self._physics, self._replication = loop, physics, physics.replication

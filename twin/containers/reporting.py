@@ -39,7 +39,7 @@ def shown(report: Report, ids: Ids, columns: Columns | None, load: Population, a
 
 
 class Counters:
-    """Counters of the containers of `physics` at each container's last report."""
+    """Values of the counters of `physics` at each container's last report."""
 
     def __init__(self, physics: Physics, interval_s: float) -> None:
         self._physics, self._fleet, self._interval_s = physics, physics.fleet, interval_s
@@ -48,8 +48,8 @@ class Counters:
         self._throttled = np.zeros(count, np.int64)
 
     def first_s(self, group: int) -> float:
-        """Return the time of the group's first report, s: one interval after the begin of its period before
-        the start.
+        """Return the time of the group's first report, s. Intervals count from the begin of the period that
+        is in progress at the start.
         """
         begun_s = float(self._physics.ends_s[group]) - self._physics.population.period_s
         return begun_s + self._interval_s * (1 + int(-begun_s // self._interval_s))

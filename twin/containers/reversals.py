@@ -1,8 +1,8 @@
 """Counts the changes of limits that are taken back soon after.
 
-For: what a policy's limits did, in one series or block by block. Not for: why. A raise is taken back when the
-limit is at or below what it was before within so many periods, a cut likewise. Periods in which a container
-is not up are left out.
+For: counting over one series, or block by block. Not for: the reasons of changes. A raise counts as taken
+back if the limit returns to its value before the raise, or below, within a given number of periods. A cut
+counts likewise. Periods in which a container is not up are left out.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from twin.containers.compiled import kernel, released
 from twin.containers.model import Floats
+from twin.containers.sparse import sparse_zeros
 
 _ROWS = 64
-"""Periods that are looked at at once: those of many containers stay in the cache."""
+"""Number of periods that are handled at once. The periods of many containers then stay in the cache."""
 
 
 class Reversals:
@@ -25,28 +26,28 @@ class Reversals:
 
     def __init__(self, count: int, within: int) -> None:
         self._within = within
-        # The last values, of which a change may still be taken back: of so many places, in so many runs.
-        # The first runs of all containers come first: memory that is never written to is never taken.
-        self._values, self._places = np.empty((0, count)), np.empty((0, count), np.int64)
+        # The last runs of equal limits, whose changes may still be taken back: values and places, a row per
+        # container.
+        self._values, self._places = np.empty((count, 0)), np.empty((count, 0), np.int64)
         self._kept, self._runs = np.zeros((2, count), np.int64)
         self._counts = np.zeros(count)
 
     def add(self, limits: NDArray[np.generic], up: NDArray[np.bool_]) -> None:
-        """Go on by the next periods' limits and whether the containers were up, [t, N]."""
+        """Add the next periods' limits, and whether the containers were up, [t, N]."""
         most, longest = self._within + 1 + len(limits), int(self._runs.max(initial=0))
-        if most > len(self._values):
-            before, size = (self._values, self._places), (most, len(self._counts))
-            self._values, self._places = np.empty(size), np.empty(size, np.int64)
+        if most > self._values.shape[1]:
+            before, size = (self._values, self._places), (len(self._counts), most)
+            self._values, self._places = sparse_zeros(size, np.float64), sparse_zeros(size, np.int64)
             for room, runs in zip((self._values, self._places), before, strict=True):
-                room[:longest] = runs[:longest]
+                room[:, :longest] = runs[:, :longest]
         _go_on(
             limits, up, self._within, self._values, self._places, self._kept, self._runs, self._counts
         )  # fmt: skip
 
     def counts(self) -> Floats:
-        """Return how many changes were taken back, float64[N]. Call it once, at the end."""
+        """Return the number of changes that were taken back, float64[N]. Call it once, at the end."""
         for column, (kept, runs) in enumerate(zip(self._kept.tolist(), self._runs.tolist(), strict=True)):
-            values, places = self._values[:runs, column], self._places[:runs, column]
+            values, places = self._values[column, :runs], self._places[column, :runs]
             self._counts[column] += _taken_back(values, places, self._within, kept)
         return self._counts
 
@@ -62,12 +63,12 @@ def _go_on(
     runs: NDArray[np.int64],
     counts: Floats,
 ) -> None:
-    """Count changes in `counts` of which all is known, and keep the others for later."""
+    """Count the changes whose fate is known in `counts`, and keep the others for later."""
     rows, columns = limits.shape
     current = np.full(columns, np.nan)
     for column in range(columns):
         if runs[column] > 0:
-            current[column] = values[runs[column] - 1, column]
+            current[column] = values[column, runs[column] - 1]
     changed, ups = np.empty(columns, np.bool_), np.empty(columns, np.int64)
     for begin in range(0, rows, _ROWS):
         end = min(begin + _ROWS, rows)
@@ -86,13 +87,13 @@ def _go_on(
                     continue
                 limit = np.float64(limits[row, column])
                 if limit != current[column]:
-                    values[runs[column], column], places[runs[column], column] = limit, kept[column]
+                    values[column, runs[column]], places[column, runs[column]] = limit, kept[column]
                     runs[column] += 1
                     current[column] = limit
                 kept[column] += 1
     for column in range(columns):
         length, number = kept[column], runs[column]
-        own, starts = values[:, column], places[:, column]
+        own, starts = values[column], places[column]
         counts[column] += _taken_back(own[:number], starts[:number], within, length - within)
         kept[column] = min(length, within + 1)
         begin, old = length - kept[column], 0
@@ -105,10 +106,11 @@ def _go_on(
 
 @kernel
 def _taken_back(values: Floats, places: NDArray[np.int64], within: int, end: int) -> int:
-    """Return how many changes at places before `end` are taken back. values, places: of runs of equal limits.
+    """Return the number of changes at places before `end` that are taken back. values, places: of runs of
+    equal limits.
 
-    A change at place p is taken back at the first later value that is not beyond the one at p − 1. Two stacks
-    hold the runs that wait for one not above, and not below, them.
+    A change at place p is taken back at the first later value that is not beyond the value at p − 1. Two
+    stacks hold the runs that wait for a value not above theirs, and for one not below it.
     """
     found = 0
     highs, lows = np.empty(len(values), np.int64), np.empty(len(values), np.int64)

@@ -35,13 +35,13 @@ def simulate(
     """Run `workload` under `allocator` on `machine`, one period after the other.
 
     record: keep the series (58 bytes per container-period, 62 with CPU requests). progress: function called
-    with the finished fraction (0…1] at most 20 times per second of real time; what it raises ends the
+    with the finished fraction (0…1] at most 20 times per second of real time; an exception of it ends the
     simulation and passes through. profile: use of the containers, in the workload's order, in their profile,
-    told when they join. keep: is given the series, in the workload's blocks, instead of the outcome; a
-    workload in blocks that is recorded needs it. The same arguments and seed give the same outcome to the bit
-    (except decide_s). Raises InvariantError naming container and period for a workload that is not finite or
-    negative, and for an allocator that breaks its port's promises. The allocator raises ScenarioError when
-    the containers do not fit.
+    told when they join. keep: function that gets the series, in the workload's blocks; the outcome then has
+    no series. A workload in blocks that is recorded needs it. The same arguments and seed give the same
+    outcome to the bit (except decide_s). Raises InvariantError naming container and period for a workload
+    that is not finite or negative, and for an allocator that breaks its port's promises. The allocator raises
+    ScenarioError when the containers do not fit.
     """
     if isinstance(allocator, Compilable):
         allocator.compile(compiled)
@@ -50,7 +50,7 @@ def simulate(
     if isinstance(workload, RequestWorkload):
         from twin.containers.requests.physics import Requests
 
-        # The loop keeps the random stream that it has with a trace.
+        # The loop keeps the random stream that it also has with a trace.
         physics = Requests(workload, machine, seed.spawn(1)[0], windowed=isinstance(allocator, SpanAware))
     elif workload.replication is not None:
         physics = Replicas(workload, machine, workload.replication)

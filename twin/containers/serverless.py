@@ -80,7 +80,7 @@ def simulate_serverless(
     load, steps = workload.load, workload.steps
     ledger = new_ledger(load.at_s.copy() if isinstance(load, Invocations) else np.zeros(load.tasks))
     random = np.random.default_rng(lengths)
-    # Drawn before the run, so that every policy meets the same invocations.
+    # The lengths are drawn before the run, so that every policy meets the same invocations.
     lengths_s = np.stack([step.sample(random, len(ledger.at_s)) for step in steps], axis=1)
     physics = PodRequests(request_workload(workload, lengths_s), machine, engine)
     recorder = Recorder(physics.periods, len(physics.group))
@@ -158,7 +158,7 @@ def _graph(name: str, pod: PodSpec, lengths_s: Floats, count: int) -> ServiceGra
 
 
 def _arrive(env: simpy.Environment, pool: PodPool, at_s: Floats) -> Generator[simpy.Event, Any, None]:
-    """Hand over the invocations when they are due, those of one instant together."""
+    """Hand over the invocations when they are due. Invocations of one instant are handed over together."""
     due, first_of, counts = np.unique(at_s, return_index=True, return_counts=True)
     for due_s, first, count in zip(due.tolist(), first_of.tolist(), counts.tolist(), strict=True):
         yield env.timeout(max(due_s - env.now, 0.0))

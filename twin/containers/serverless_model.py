@@ -1,8 +1,8 @@
 """The workload of a serverless function, and the properties of its pods.
 
 For: the workload that serverless.py simulates. Not for: pods' lives (pods.py), nor scenario files
-(lab.containers.input.services.serverless). This module does not import the request engine, so reading a run
-does not need it either.
+(lab.containers.input.services.serverless). This module does not import the request engine, so that reading a
+run does not load the engine.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class Hosts(NamedTuple):
     members: int64[M], columns host by host. weight: float64[M], cpu.weight of each member.
     of, place: int64[N], the host of each column, and its index among the members; −1: its host is not
         crowded.
-    most: float64[H], the most CPUs that its members may want until the period's end; −1: not known yet.
-    wanted, given: float64[M], CPUs that members want (at most) and get.
+    most: float64[H], the most CPUs that the host's members may want until the period's end; −1: not computed
+    yet. wanted, given: float64[M], CPUs that members want (at most) and get.
     """
 
     cores: Floats

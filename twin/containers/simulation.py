@@ -57,9 +57,9 @@ class ControlLoop:
     """One simulation. Call `run` once.
 
     env: the clock, for processes that join and dismiss containers during the run (serverless pods).
-    on_signal: called when the physics stopped early, after memory has been handled. profile: what the columns
-    used in their profile, if the policy is to be told. workload_of: int64[N], whose replica each column is.
-    recorder: what keeps the series, if anything. requests: CPU requests in force.
+    on_signal: called when the physics stopped early, after memory has been handled. profile: use of the
+    columns in their profile, if the policy receives it. workload_of: int64[N], workload of each column.
+    recorder: recorder of the series; None: the series is not kept. requests: CPU requests in force.
     """
 
     def __init__(
@@ -257,7 +257,8 @@ class ControlLoop:
     # --- decisions -------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, *, answer: bool = False) -> None:
-        """Apply limits, kills and restarts after the write or grant delay, reclaims after their own."""
+        """Apply limits, kills and restarts after the write or grant delay, and reclaims after the reclaim
+        delay."""
         if decision is NOTHING:
             return
         machine = self._machine
@@ -354,7 +355,7 @@ class ControlLoop:
             self._timers.after(delay_s, self._sweep)
 
     def _set_sweep(self, until_s: float) -> None:
-        """Set the timer of the next sweep if that is due until then."""
+        """Set the timer of the next sweep, if the sweep is due until then."""
         if self._sweep_s <= until_s:
             self._timers.exactly(self._sweep_s, self._sweep)
             self._sweep_s = np.inf

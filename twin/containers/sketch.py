@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 
 from twin.containers.compiled import released
 from twin.containers.model import Floats
+from twin.containers.sparse import sparse_zeros
 
 _SHIFT = 23 - 10
 _LEAST_EXPONENT, _MOST_EXPONENT = -20, 24
-"""Numbers below 2^-20 are one bin, and those from 2^24 on count as just below it."""
+"""Numbers below 2^-20 share one bin. Numbers from 2^24 on count as just below 2^24."""
 
 _LOW = (127 + _LEAST_EXPONENT) << 10
 _BINS = (_MOST_EXPONENT - _LEAST_EXPONENT) << 10
 _COLUMNS = 16
-"""Containers whose histograms are read at once."""
+"""Number of containers whose numbers are counted and read at once: a cache line of numbers."""
 
 
 def _edges() -> Floats:
@@ -40,22 +41,25 @@ class Sketch:
     """The numbers of `count` containers."""
 
     def __init__(self, count: int) -> None:
-        # Bin by bin: containers use much the same bins, and memory that is never written to is never taken.
-        self._counts = np.zeros((2 * _BINS + 1, count), np.uint32)
+        # A container uses few pages of its bins.
+        self._counts = sparse_zeros((count, 2 * _BINS + 1), np.uint32)
 
     def add(self, values: NDArray[np.float32], counted: NDArray[np.bool_]) -> None:
         """Add the values ([t, N], finite) that are counted."""
         _count(self._counts, np.ascontiguousarray(values, np.float32).view(np.uint32), counted)
 
     def quantiles(self, wanted: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return those of each container, float64[N, q], and of all numbers, float64[q]; NaN without any."""
-        bins = np.flatnonzero(self._counts.any(axis=1))
-        own, pooled = [], np.zeros(len(bins), np.int64)
-        for first in range(0, self._counts.shape[1], _COLUMNS):
-            part = self._counts[bins, first : first + _COLUMNS]
-            pooled += part.sum(axis=1, dtype=np.int64)
-            own += [_of(bins, below, wanted) for below in np.cumsum(part.T, axis=1, dtype=np.int64)]
-        return np.array(own).reshape(-1, len(wanted)), _of(bins, np.cumsum(pooled), wanted)
+        """Return the quantiles of each container's numbers, float64[N, q], and of all numbers, float64[q];
+        NaN without numbers."""
+        pooled, own = np.zeros(2 * _BINS + 1, np.int64), []
+        for first in range(0, len(self._counts), _COLUMNS):
+            part = self._counts[first : first + _COLUMNS]
+            here = part.sum(axis=0, dtype=np.int64)
+            pooled += here
+            bins = np.flatnonzero(here)
+            own += [_of(bins, below, wanted) for below in np.cumsum(part[:, bins], axis=1, dtype=np.int64)]
+        bins = np.flatnonzero(pooled)
+        return np.array(own).reshape(-1, len(wanted)), _of(bins, np.cumsum(pooled[bins]), wanted)
 
 
 def _of(bins: NDArray[np.int64], below: NDArray[np.int64], wanted: Sequence[float]) -> Floats:
@@ -83,10 +87,11 @@ def _value(bins: NDArray[np.int64], below: NDArray[np.int64], rank: Floats) -> F
 def _count(counts: NDArray[np.uint32], words: NDArray[np.uint32], counted: NDArray[np.bool_]) -> None:
     """Add values, given as the bits of a float32 (words: uint32[t, N]), to `counts`."""
     rows, columns = words.shape
-    for row in range(rows):
-        for i in range(columns):
-            if counted[row, i]:
-                word = np.int64(words[row, i])
-                # −1 is the bin around 0.
-                place = min(max(int((word & 0x7FFFFFFF) >> _SHIFT) - _LOW, -1), _BINS - 1)
-                counts[_BINS - 1 - place if word >> 31 else _BINS + 1 + place, i] += np.uint32(1)
+    for first in range(0, columns, _COLUMNS):
+        for i in range(first, min(first + _COLUMNS, columns)):
+            for row in range(rows):
+                if counted[row, i]:
+                    word = np.int64(words[row, i])
+                    # −1 is the bin around 0.
+                    place = min(max(int((word & 0x7FFFFFFF) >> _SHIFT) - _LOW, -1), _BINS - 1)
+                    counts[i, _BINS - 1 - place if word >> 31 else _BINS + 1 + place] += np.uint32(1)

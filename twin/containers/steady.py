@@ -113,7 +113,7 @@ def live(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64], machin
 
 
 def nothing_yet(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64]) -> Lived:
-    """Return the results before the replay: zeros. Raise what `live` raises."""
+    """Return the results before the replay, which are zeros. Raises as `live` does."""
     count = len(load.cores)
     same = {load.cores.shape, load.memory_bytes.shape, load.present.shape, load.shape.shape}
     if len(same) > 1 or quota_cores.shape != (count,) or limit_bytes.shape != (count,):
@@ -152,9 +152,9 @@ def _live(
         full = quota[i] * period_s
         most = min(full, cap[i] * period_s)
         pool, backlog = full, 0.0
-        down_until = -1.0  # end of its restart; −1: it is up
+        down_until = -1.0  # end of its restart; −1: the container is up
         began, failures = 0.0, 0
-        before = np.int64(-1)  # memory at the end of the last interval; −1: it was not there
+        before = np.int64(-1)  # memory at the end of the last interval; −1: the container was not there
         for t in range(cores.shape[1]):
             if not present[i, t]:
                 pool, backlog, down_until, before = full, 0.0, -1.0, np.int64(-1)
@@ -173,7 +173,7 @@ def _live(
                 continue
             behind = backlog >= (parts + 1) * full and pool <= full and full + NANOSECOND < cap[i] * period_s
             if behind and down_until < 0.0 and max(start, held) <= limit[i]:
-                # The backlog outlasts the interval, so that all that arrives in it is late.
+                # The backlog outlasts the interval, so all work that arrives in the interval is late.
                 lived.periods[i] += parts
                 lived.throttled[i] += parts
                 lived.late_s[i] += mean * parts * period_s

@@ -36,7 +36,7 @@ class Crowd(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """Demand of a host's M members, as in steady.Load, and the buffer for a period's demand, [1, M]."""
+    """Demand of the M members of a host, as in steady.Load, and a buffer for one period's demand, [1, M]."""
 
     cores: Floats
     memory: Whole

@@ -25,7 +25,7 @@ class Told:
 
     def tell(self, done: int) -> None:
         """Report that `done` periods are done, if the last report is long enough ago or all are done. The end
-        is reported once."""
+        is reported only once."""
         if self._progress is None or self._said == self._periods:
             return
         now = time.monotonic()

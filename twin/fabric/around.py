@@ -53,7 +53,7 @@ class Stage(Protocol):
 
 
 class Around:
-    """The fast paths of all hosts. A host's fast path is created when something first happens to the host."""
+    """The fast paths of all hosts. A host's fast path is created at the first event of the host."""
 
     def __init__(self, stage: Stage, delays: FastPath) -> None:
         self._stage, self._delays = stage, delays

@@ -153,7 +153,7 @@ class _Fabric:
             self.notice(here, other, f"no carrier from {other}", carrier=True)
 
     def notice(self, here: str, other: str, what: str, *, carrier: bool = False) -> None:
-        """Record that `here` knows that its link to `other` is dead. Only the first news counts."""
+        """Record that `here` knows that its link to `other` is dead. Only the first call has an effect."""
         if (here, other) in self.noticed:
             return
         self.noticed.add((here, other))

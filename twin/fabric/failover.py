@@ -95,7 +95,8 @@ def _ended(scheme: Scheme, installed: Floats, repair: Floats | float) -> Floats:
 
 
 def _repaired_together(links: DeadLinks, uplinks: int) -> DeadLinks:
-    """Give faults that keep one direction of a link dead without a break the last repair of them."""
+    """Extend faults that keep one direction of a link dead without interruption to the last repair among
+    them."""
     kept = (links.host * uplinks + links.uplink) * 4 + links.out * 2 + links.into
     order = np.lexsort((links.begin_s, kept))
     _, fresh, _, end_s, _ = _merge(kept[order], links.begin_s[order], links.repair_s[order])

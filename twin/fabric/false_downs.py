@@ -23,7 +23,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class FalseDowns:
-    """Links that are out of use without a fault, one row each, ordered by window.
+    """Times in which links are out of use without a fault, one row each, ordered by window.
 
     window: int64[n], index of the observed window. host, uplink: int64[n], the link. begin_s, end_s:
     float64[n], s.

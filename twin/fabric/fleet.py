@@ -33,7 +33,7 @@ def simulate(spec: FleetSpec, seed: np.random.SeedSequence) -> FleetOutcome:
 class _Fleet:
     """The state of one run.
 
-    up_again_s: float64[H, U], time since which, or from which on, each uplink works, s. back_s:
+    up_again_s: float64[H, U], time from which on each uplink works, past or future, s. back_s:
     float64[hosts], the same for each host, s.
     """
 
@@ -171,7 +171,7 @@ class _Fleet:
         )
 
     def _swap(self, rows: Whole, hit: Flags, repair_s: float) -> float:
-        """Plan a restart with spares in place of the hosts that go on without the uplinks `hit` of `rows`.
+        """Plan a restart with spares in place of the hosts that continue without the uplinks `hit` of `rows`.
 
         Returns the time for which the uplinks are missing, s: until that restart, or until the repair if
         there are too few spares.
@@ -256,7 +256,7 @@ class _Fleet:
         return float(self.spec.iteration_s[max(fewest, 1)])
 
     def _catch_up(self, now_s: float) -> None:
-        """Bring the books to now_s. A change at that time counts from the next iteration on."""
+        """Update the books to now_s. A change at that time counts from the next iteration on."""
         plan = self.spec.checkpointing
         while True:
             self._used = advance(

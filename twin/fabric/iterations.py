@@ -24,10 +24,10 @@ BOOK = np.dtype(
         ("due_s", np.float64),  # end of the activity
         ("pace", np.float64),  # pace of the running iteration, 1 on average
         ("need_s", np.float64),  # length of the running iteration without stalls
-        ("stall_s", np.float64),  # what gaps added to the iteration
+        ("stall_s", np.float64),  # time that gaps added to the iteration
         ("stall_end_s", np.float64),  # end of the last gap's stall
         ("since_save_s", np.float64),  # iterations since the last save
-        ("saved_s", np.float64),  # since when work is unsaved
+        ("saved_s", np.float64),  # time since which work is unsaved
         ("planned", np.int64),  # 1: restart after the next save
         ("amounts", np.float64, (2, 5)),  # rows PENDING and KEPT, columns ITERATIONS to STALLED_S
         ("saving_s", np.float64),

@@ -282,7 +282,8 @@ def _finished(pair: Any, latency_s: Floats, now_s: float, common: Any) -> None:
 
 @kernel
 def _hear(pair: Any, common: Any, waits_s: Floats, says: int, now_s: float) -> bool:
-    """Handle an answer at the sender, which goes back at a NAK. Returns whether its message is complete."""
+    """Handle an answer at the sender. A NAK makes the sender go back. Returns whether its message is
+    complete."""
     if not np.isnan(pair.error_s):
         return False
     expected = says >> 1

@@ -87,8 +87,8 @@ class Plan:
 
     nodes, gpus_per_node: nodes of the job, and GPUs of each. duration_s: simulated time, s. warm, cold:
     numbers of further nodes, initialised and not.
-    update_s, standby_s, reschedule_s, requeue_s: time to go on in place, with warm nodes, with cold nodes,
-    and after a lack of nodes, s.
+    update_s, standby_s, reschedule_s, requeue_s: time of a restart in place, with warm nodes, with cold
+    nodes, and after a lack of nodes, s.
     start_fails: probability that a start fails and is repeated, as when all nodes read one store at once.
     updates_per_s, update_within_s: code changes per second that need a restart, and the longest time that a
     change waits for a failure, to use its restart, s.
@@ -311,12 +311,12 @@ def _walk(
             if steps >= 1.0:
                 saved[tier] = base + steps * numbers.interval_s[tier]
         if cause == planned:
-            saved[:] = work  # It saves before a planned stop.
+            saved[:] = work  # the job saves before a planned stop
         if change_s <= now_s:
             change_s = now_s + _next(rng, updates[0])
         counts[0, cause] += 1
         loss, need, open_s, done_s = 0, 0, now_s, now_s
-        opener = cause  # Whose repair the job waits for, whatever fails meanwhile.
+        opener = cause  # cause whose repair the job waits for, even if other failures follow
         stage = 0
         restarted = True
         while now_s < end_s:
@@ -343,7 +343,7 @@ def _walk(
                 fails_s = now_s + _next(rng, rate)
                 more = _drawn(rng, numbers.rate)
                 if numbers.first[more + 1] > numbers.first[more]:
-                    continue  # The fabric survives it, and the job is down anyway.
+                    continue  # the fabric survives this failure, and the job is down anyway
                 # The second node may hold the first one's copy.
                 if loss == 2 and numbers.loss[more] == 2 and rng.random() < 1.0 / max(nodes - 1, 1):
                     loss = 3
@@ -365,7 +365,7 @@ def _walk(
                     there_s = min(max(back_s, now_s), end_s)
                     spent_s[cause, _QUEUE] += there_s - now_s
                     now_s, lasts_s = there_s, times_s[3]
-                    while fails_s <= now_s:  # Failures of a fleet that waits change nothing.
+                    while fails_s <= now_s:  # failures of a fleet that waits change nothing
                         fails_s += _next(rng, rate)
                 stage, done_s = _REPLACE, now_s + lasts_s
             elif stage == _REPLACE:

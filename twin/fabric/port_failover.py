@@ -94,7 +94,7 @@ class PortFailover:
         last = first + self.batches - 1
         if last >= self.tries:
             return inf
-        # The receiver counts its first look, and each silence until the batch and between two of them.
+        # The receiver counts its first look, and each silence until the batch and between two batches.
         waited_s = self.start_s + first * period_s - (lag_s + self.start_s)
         silences = max(ceil(waited_s / self.alive_s - _SAME_S) - 1, 0)
         between = max(ceil(period_s / self.alive_s - _SAME_S) - 1, 0) * (self.batches - 1)
@@ -162,7 +162,7 @@ def story(library: PortFailover, outages: Sequence[PortOutage], stall_s: Floats,
         outage, at_s = outages[index], ended_s[index]
         ends = (outage.source, outage.destination)
         if any(ports.failed(host, outage.port, at_s) for host in ends):
-            continue  # Its pairs are mapped to other ports.
+            continue  # its queue pairs use other ports
         if np.isfinite(stall_s[index]):
             stalls.append(np.array([[outage.begin_s, outage.begin_s + stall_s[index]]]))
             continue

@@ -178,7 +178,8 @@ def shared_series(
     ack_outages: Sequence[Floats],
     interval_s: float = 0.0,
 ) -> tuple[SendSeries, ...]:
-    """Do as `send_series` does for queue pairs that share a sender's link packet by packet, in turn.
+    """Return the results of `send_series` for queue pairs that share a sender's link packet by packet, in
+    turn.
 
     outages, ack_outages: outages of each queue pair's path beyond that link. Raises ScenarioError as
     `send_series` does.
@@ -202,8 +203,8 @@ def ping_pong(
     outages: Floats = NO_OUTAGES,
     return_outages: Floats = NO_OUTAGES,
 ) -> SendSeries:
-    """Play perftest's ib_send_lat: a message there and one of the same size back. The latency is half a
-    round.
+    """Return the results of perftest's ib_send_lat: a message there and one of the same size back. The
+    latency is half a round trip.
 
     outages: float64[m, 2], outages of the path there, which also carries the acknowledgements of the way
     back, s. return_outages: the same for the path back. The result's error_at_s is that of the side that

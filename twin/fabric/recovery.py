@@ -126,9 +126,9 @@ def _operation(
     first: Whole,
     outages: Floats,
 ) -> tuple[float, float]:
-    """Return (time of one operation, when a queue pair broke or NaN), s."""
+    """Return (duration of one operation, s; time at which a queue pair broke, s, or NaN)."""
     ranks = steps.ranks
-    free_s = np.full(ranks, start_s)  # when each rank's link is free
+    free_s = np.full(ranks, start_s)  # time from which on each rank's link is free
     came_s = np.full(ranks, start_s)  # arrival of what each rank sent in the step before
     comes_s = np.full(ranks, start_s)
     for step in range(steps.rounds):
@@ -160,7 +160,8 @@ def _operation(
 
 @kernel
 def _transfer(from_s: float, wire_s: float, outages: Floats, patience: Patience) -> tuple[float, float]:
-    """Return (when the last of wire_s seconds of sending is sent, when the queue pair broke or NaN), s."""
+    """Return (time at which the last of wire_s seconds of sending is sent, s; time at which the queue pair
+    broke, s, or NaN)."""
     now_s, left_s = from_s, wire_s
     for row in range(len(outages)):
         begin_s, end_s = outages[row, 0], outages[row, 1]

@@ -110,7 +110,7 @@ class Plain:
     slack: float = 1.0
 
     def waits_s(self, timeout: int, retry_count: int) -> tuple[float, ...]:
-        """Return retry_count + 1 waits."""
+        """Return retry_count + 1 waits, s."""
         if not _SLACKS[0] <= self.slack <= _SLACKS[1]:
             raise ScenarioError(f"queue_pair.timer_slack: {self.slack} is not in 1 to 4")
         return (ack_timeout_s(timeout) * self.slack,) * (retry_count + 1)
@@ -124,7 +124,7 @@ class Manual:
     """The totals that NVIDIA's NCCL manual prints: one wait less than the specification's."""
 
     def waits_s(self, timeout: int, retry_count: int) -> tuple[float, ...]:
-        """Return retry_count waits. Raises ScenarioError for no retries."""
+        """Return retry_count waits, s. Raises ScenarioError if retry_count is 0."""
         _needs_retries("manual", retry_count)
         return (ack_timeout_s(timeout),) * retry_count
 
@@ -145,7 +145,7 @@ class Adaptive:
     tolerance_s: float
 
     def waits_s(self, timeout: int, retry_count: int) -> tuple[float, ...]:
-        """Return the adaptive waits, then the regular ones. Raises ScenarioError for no retries."""
+        """Return the adaptive waits, then the regular ones, s. Raises ScenarioError if retry_count is 0."""
         _needs_retries("cx6-20.43", retry_count)
         timer_s = ack_timeout_s(max(timeout, self.least_timeout))
         regular_s = 2 * timer_s
@@ -176,7 +176,8 @@ class Recorded:
     most_timeout: int
 
     def waits_s(self, timeout: int, retry_count: int) -> tuple[float, ...]:
-        """Return the waits between them. Raises ScenarioError for settings that were not measured."""
+        """Return the waits between the measured instants, s. Raises ScenarioError for settings that were not
+        measured."""
         if retry_count != self.retry_count or timeout > self.most_timeout:
             raise ScenarioError(
                 f"queue_pair: timeout {timeout}, retry_count {retry_count}: cx6-20.40 was measured with "
@@ -195,7 +196,7 @@ class FloorOff:
     first: float
 
     def waits_s(self, timeout: int, retry_count: int) -> tuple[float, ...]:
-        """Return retry_count + 1 waits, of which the first is longer by `first` ACK timeouts."""
+        """Return retry_count + 1 waits, s, of which the first is longer by `first` ACK timeouts."""
         timer_s = ack_timeout_s(timeout)
         return ((1 + self.first) * timer_s, *repeat(timer_s, retry_count))
 

@@ -1,8 +1,8 @@
 """Simulate the two ends of a BFD session packet by packet in SimPy, and LACP as far as it works the same way.
 
-For: the time at which an end notices silence or is told of it, and at which the session is up again after a
-repair. Not for: the same times as distributions (bfd.py), nor the consequences (control_plane.py).
-Source: RFC 5880 §6.2, §6.8.3–6.8.7; IEEE 802.1AX for LACP's timers.
+For: the time at which an end notices silence or hears of it from the peer, and at which the session is up
+again after a repair. Not for: the same times as distributions (bfd.py), nor the consequences
+(control_plane.py). Source: RFC 5880 §6.2, §6.8.3–6.8.7; IEEE 802.1AX for LACP's timers.
 """
 
 from __future__ import annotations

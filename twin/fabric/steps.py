@@ -90,7 +90,7 @@ def far_steps_s(
     """Return (selected, installed), float64[n] each, s, for traffic towards a dead link of which its ToR
     knows at known_s.
 
-    fast_s: float64[n], time at which the fast path of the host at the link tells the sender, s (inf: it
+    fast_s: float64[n], time at which the fast path of the host at the link informs the sender, s (inf: it
     cannot).
     local_repair: whether the switch before the dead link has another path (spines) and takes it. Otherwise it
     withdraws the route, and each sending host selects another path after a message and a hold of its own.

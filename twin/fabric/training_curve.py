@@ -2,7 +2,7 @@
 
 For: accuracy against time under faults. Not for: the curve itself, which a real training recorded, nor the
 effect of faults on the job (jobs.series, checkpoints.progress). Faults only move epochs in time, because
-synchronous training that goes on, or returns to its last save, computes the same.
+synchronous training that continues, or returns to its last save, computes the same.
 """
 
 from __future__ import annotations

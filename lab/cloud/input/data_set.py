@@ -117,7 +117,7 @@ def _runs(table: Path) -> list[_Run]:
 def _run(row: Mapping[str, str], where: str) -> _Run:
     # A fraction with an exponent may have more digits than there is memory.
     if not _SCALE.fullmatch(row["scale"]):
-        raise ScenarioError(f"{where}: scale: {row['scale']!r} is no fraction such as 1/48")
+        raise ScenarioError(f"{where}: scale: {row['scale']!r} is not a fraction such as 1/48")
     try:
         scale = float(Fraction(row["scale"]))
         step_s = float(row["step_mean_s"]) * scale

@@ -179,6 +179,6 @@ def _program(asked: CloudInput, steps: int, every: int) -> Training:
 
 
 def _speed(asked: CloudInput, shared: Drawn, place: int) -> float:
-    """Return the speed of the machines of a place."""
+    """Return the speed of the machines of a place, relative to the reference machine."""
     kind = asked.on_demand if place == ON_DEMAND else shared.market.zones[place].type
     return asked.types[kind].speed

@@ -148,9 +148,9 @@ def priced(
 ) -> tuple[Candidates, Mapping[str, Listing]]:
     """Return every allowed type × count at the catalogue's newest prices, and the listings that were used.
 
-    base: the job's batch; no cluster of other batches takes fewer samples in a step than it on the fewest
-    workers. Raises ScenarioError for counts and batches below 1, TraceError for a type, region or market
-    without a price.
+    base: the job's batch. A cluster of another batch is left out if a step of it has fewer samples than a
+    step of the job's batch on the fewest workers. Raises ScenarioError for counts and batches below 1,
+    TraceError for a type, region or market without a price.
     """
     if not market.workers or min(market.workers) < 1:
         raise ScenarioError("the numbers of workers must be 1 or more; give some, e.g. 1,2,4,8")
@@ -427,7 +427,8 @@ def by_shape(row: Recommendation) -> Recommendation:
 
 
 def _problem(question: Question, ranking: Sequence[Recommendation]) -> str:
-    """Return that no cluster keeps the bounds, "" if the first one does, as it would if any did."""
+    """Return a sentence if no cluster keeps the bounds, else "". The first row keeps the bounds if any row
+    does."""
     first = ranking[0]
     if not (first.time_s > question.deadline_s or first.cost_usd > question.budget_usd):
         return ""

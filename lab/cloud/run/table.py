@@ -74,7 +74,7 @@ def note_of_use(chosen: Recommender, measured: Mapping[str, float], among: Candi
     known = ", ".join(name for name in types if name in measured) or "no type"
     yield (
         f"Network use of one worker: measured on {known}, in runs with one server and one worker. For other "
-        "types the analytic model of the local run tells it."
+        "types the analytic model of the local run estimates it."
     )
 
 

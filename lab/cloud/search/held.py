@@ -1,7 +1,7 @@
 """The promise of a search: when it ends, for whatever reason, none of its instances is billable.
 
-For: every use of a provisioner. Not for: provisioners. An error, Ctrl-C and SIGTERM all lead here; a process
-that is killed outright leaves the rest to the lease of each instance.
+For: every use of a provisioner. Not for: provisioners. This code runs after an error, Ctrl-C and SIGTERM. If
+the process is killed outright, the lease of each instance ends it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def nothing_left(provisioner: Provisioner, owner: str) -> Iterator[None]:
         try:
             yield
         finally:
-            # A second Ctrl-C must not leave half of it.
+            # A second Ctrl-C must not interrupt the removal.
             interrupts.shield()
             release(provisioner, owner)
 

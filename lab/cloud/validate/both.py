@@ -57,7 +57,7 @@ class Compared:
 
     @property
     def agrees(self) -> bool:
-        """Whether both agree."""
+        """Whether the two backends agree."""
         return max(map(abs, self.errors)) <= LIMIT
 
 

@@ -17,7 +17,7 @@ _MOST_MOMENTS = 2_000
 """Most rows of the table `queue`; of longer runs it holds moments at equal distances."""
 
 _ROUNDING_S = 1e-6
-"""Waits up to this are rounding of the clock, s."""
+"""Waits up to this length come from rounding of the clock, s."""
 
 _GROWS = 2.0
 """A queue counts as growing if the mean number of waiting jobs in the last fifth of the watched arrivals'

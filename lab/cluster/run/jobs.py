@@ -90,7 +90,7 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
     if stuck.any():
         types = ", ".join(asked.servers)
         job = int(np.argmax(stuck))
-        raise ScenarioError(f"cluster: job {job} (from 0, by submission) can run on none of {types}")
+        raise ScenarioError(f"cluster: job {job} (from 0, by submission) cannot run on any of {types}")
     names = tuple(asked.queues) or tuple(sorted(set(drawn.queue))) or ("",)
     unknown = set(drawn.queue) - set(names)
     if unknown:
@@ -129,7 +129,7 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
 
 
 def cluster(asked: ClusterInput, queues: Sequence[str]) -> Cluster:
-    """Return the servers. Queues without quotas share alike."""
+    """Return the servers. Queues without quotas share equally."""
     parts = list(asked.servers.values())
     count = [part.count for part in parts]
     quotas = [asked.queues.get(name) for name in queues]
@@ -152,7 +152,8 @@ def _sharing(asked: ClusterInput, n: int) -> Sharing:
 
 
 def _elastic(asked: ClusterInput, drawn: _Drawn) -> Elastic:
-    """Return how fast the jobs of models with a goodput are; a gang larger than their batch stays one."""
+    """Return the speeds of jobs of models with a goodput. A gang larger than its model's batch cannot
+    change."""
     if not asked.goodput:
         return NOT_ELASTIC
     parts = asked.servers.values()
@@ -276,7 +277,7 @@ def _measured(asked: ClusterInput, given: MeasuredInput, random: np.random.Gener
 
 
 def _models(asked: ClusterInput, named: Sequence[str], random: np.random.Generator) -> list[str]:
-    """Return each job's model; a job without one that is known draws one."""
+    """Return each job's model. A job without a known model draws one."""
     known = list(asked.models)
     if not known:
         return list(named)
@@ -285,7 +286,7 @@ def _models(asked: ClusterInput, named: Sequence[str], random: np.random.Generat
 
 
 def _speeds(asked: ClusterInput, models: Sequence[str], types: Sequence[tuple[str, ...]]) -> Real:
-    """Return steps per second, a step being a second at speed 1, float64[n, r, 2]."""
+    """Return steps per second, float64[n, r, 2]. A step is a second of work at speed 1."""
     plain = {name: part.speed for name, part in asked.servers.items()}
     rows = np.array(
         [

@@ -60,14 +60,15 @@ class Drawn:
         return make(policy.name, self.jobs.cluster, self.seed, chosen)
 
     def timing(self, calibration: Calibration) -> Timing:
-        """Return how time passes. Raises ScenarioError for rounds in which no restarted job gets further."""
+        """Return how time passes. Raises ScenarioError for rounds so short that a restarted job makes no
+        progress."""
         asked = self.asked
         if asked.emulation is None:
             return Timing(
                 asked.round_s, asked.at_events, asked.restart_s, asked.checkpoint_s, sync_s=asked.sync_s
             )
-        # A restart is a stop and a start. The GPUs of a process that ends are free only when it is gone. So
-        # each job needs the time of a start and an end beyond its work.
+        # A restart is a stop and a start, and GPUs are free only when their process has ended. So each job
+        # needs the time of a start and an end in addition to its work.
         start_s, end_s, restart_s = (
             calibration.values[f"times.{key}"].value * asked.emulation.compression
             for key in ("start_s", "end_s", "restart_s")
@@ -145,7 +146,7 @@ def _simulated(
     drawn: Drawn, policy: PolicySpec, timing: Timing, progress: Callable[[float], None] | None
 ) -> Outcome:
     if policy.name == _ALONE:
-        # A divided cluster preempts no job; taking turns only emulates its parts.
+        # A divided cluster would not preempt jobs. Taking turns only emulates its parts.
         timing = replace(timing, restart_s=0.0)
     last = drawn.asked.watched.last
     with blamed(policy):

@@ -135,7 +135,7 @@ def jct_s(run: Run) -> float:
 
 
 def agree(rows: Sequence[Compared]) -> bool:
-    """Return whether all mean JCTs agree, and the order of the policies everywhere."""
+    """Return whether all mean JCTs agree, and whether the policies have the same order in every variant."""
     return all(row.agrees and row.twin_place == row.testbed_place for row in rows)
 
 

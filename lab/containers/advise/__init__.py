@@ -1,1 +1,1 @@
-"""What to set for each container: candidates, a rehearsal of each, a verdict, and files to apply."""
+"""Advice on each container's settings: candidates, a rehearsal of each, a verdict, and files to apply."""

@@ -205,7 +205,7 @@ def _compared(found: Rehearsed, wanted: Wanted, followed: Flags) -> Iterator[str
 def settings(
     names: Sequence[str], told: Told, rehearsal: Rehearsal, risk: float, progress: Progress = _silent
 ) -> dict[str, Sizes]:
-    """Return the candidates' settings, made from this history alone, in whole millicores and MiB.
+    """Return the candidates' settings, made from this history only, in whole millicores and MiB.
 
     progress: function called with the progress of the search for CPU, under one label.
     """
@@ -242,7 +242,7 @@ class _Counted:
         self._progress, self._total, self._done = progress, total, 0
 
     def __call__(self, rehearse: cpu.Rehearse) -> cpu.Rehearse:
-        """Return the rehearsal, counted."""
+        """Return `rehearse` with a count of its calls, which moves the progress."""
 
         def counted(quota: Floats) -> Floats:
             found = rehearse(quota)
@@ -279,7 +279,7 @@ def _order(
 
 
 def figures_of(fates: Fates, sizes: Sizes, usage: Usage) -> Figures:
-    """Return what counts of a replay: the worst seed for limits, the mean for the rest."""
+    """Return the figures of a replay: of the worst seed for limits, and means over the seeds for the rest."""
     return Figures(
         throttled=fates.throttled_share.max(axis=0),
         oom=fates.oom_events.max(axis=0),
@@ -375,7 +375,7 @@ def setting(sizes: Sizes, row: int) -> Setting:
 
 
 def outcome(fates: Fates, row: int) -> Outcome:
-    """Return a row's outcome with intervals over the seeds."""
+    """Return a row's outcome with its intervals over the seeds."""
 
     def interval(values: Floats) -> Interval | None:
         own = values[:, row]
@@ -401,7 +401,8 @@ def _is_known(current: Setting, usage: Usage, row: int) -> bool:
 
 
 def _unknown(usage: Usage, row: int) -> list[str]:
-    """Return the facts about a row that a history lacks. A request known to be none is not lacking."""
+    """Return which facts about a row the history lacks. A request that is known to be unset is not
+    lacking."""
     names = {
         "cpu_request": "the CPU request now",
         "cpu_limit": "the CPU limit now",

@@ -49,9 +49,9 @@ class Named:
 class Told:
     """A history ready for advice.
 
-    source: path or address. usage: arrays of members, in the order of the rows. unseen: bool[N, T], whether a
-    member ran in an interval of which nothing is known. rows: names by row. start_s: begin of the history, s.
-    sha256: hash of its content. notes: what was done to the data.
+    source: path or address. usage: arrays of the rows' members (containers of the trace), in the order of the
+    rows. unseen: bool[N, T], whether a member ran in an interval without data. rows: names by row. start_s:
+    begin of the history, s. sha256: hash of its content. notes: what was done to the data.
     """
 
     source: str
@@ -166,9 +166,9 @@ def _current(history: ClusterHistory, columns: NDArray[np.int64], first: NDArray
 def _kills(
     history: ClusterHistory, columns: NDArray[np.int64], row: NDArray[np.int64], interval_s: float
 ) -> Kills:
-    """Return the OOM events of the members, with the limit that was in force. interval_s: of the usage.
-
-    A limit that is first seen after an event counts for it: settings are read more rarely.
+    """Return the OOM events of the members, with the limit that was in force. interval_s: length of the
+    usage's intervals, s. A limit that is first seen after an event counts as the limit at the event, because
+    settings are read less often than usage.
     """
     row_of = np.full(len(history.owners), -1)
     row_of[columns] = row
@@ -180,7 +180,7 @@ def _kills(
     limit_bytes = np.zeros(len(kills.value))
     if len(value):
         at = np.searchsorted(place, kills.container.astype(np.int64) * length + kills.interval, "right")
-        # What was in force takes the place of what was first seen afterwards.
+        # A limit known at the event replaces a limit that was first seen afterwards.
         for near in (at.clip(max=len(value) - 1), (at - 1).clip(0)):
             own = owner[near] == kills.container
             limit_bytes[own] = value[near[own]]
@@ -193,7 +193,7 @@ def _kills(
 def _unseen(
     history: ClusterHistory, columns: NDArray[np.int64], present: NDArray[np.bool_], interval_s: float
 ) -> NDArray[np.bool_]:
-    """Return whether each member ran in an interval of which nothing is known, bool[N, T]."""
+    """Return whether each member ran in an interval without data, bool[N, T]."""
     entries = history.facts.get(UNSEEN, NOTHING)
     interval = entries.interval // max(1, round(interval_s / history.trace.interval_s))
     inside = interval < present.shape[1]

@@ -111,7 +111,7 @@ class Row(Section):
     @property
     def not_told(self) -> str:
         """The facts that the history lacks, as a sentence with a space before it; "" if it lacks none."""
-        return f" The history does not tell: {', '.join(self.unknown)}." if self.unknown else ""
+        return f" The history does not show: {', '.join(self.unknown)}." if self.unknown else ""
 
 
 class Made(Section):

@@ -33,7 +33,8 @@ _SHAPES = 64
 """Different shapes of bursts that intervals have."""
 
 _SEARCHED = 1e8
-"""Container-periods that a search for settings replays at a time; of a longer history, every k-th stretch."""
+"""Container-periods that a search for settings replays at a time. Of a longer history, only every k-th
+stretch is replayed."""
 
 _STRETCH = 20
 """Intervals of a stretch."""
@@ -68,7 +69,7 @@ class Fates:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Hosts on which containers are placed in turn. count: how many. cores: CPUs of each."""
+    """Hosts on which containers are placed in turn. count: number of hosts. cores: CPUs of each host."""
 
     count: int
     cores: float
@@ -84,8 +85,8 @@ class Hosts:
 class Rehearsal:
     """One history, its refinements by seed, and replays of settings on it.
 
-    hosts: those that the containers share in `fates`; None: one for each container, and late work is what
-    would be late on a full one. Searches always rehearse each container by itself.
+    hosts: the hosts that the containers share in `fates`. None: each container has a host, and late work is
+    the work that would be late on a full host. Searches always rehearse each container by itself.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class Rehearsal:
         )
 
     def fates(self, sizes: Sizes, progress: Callable[[float], None] | None = None) -> Fates:
-        """Return the results of the rows under these settings."""
+        """Return the outcomes of all rows in a replay of the history with these settings."""
         usage, price = self._told.usage, self._price
         cores, size = sizes.reserved_cores, sizes.reserved_bytes
         memory = np.where(usage.memory_known, size, 0.0)
@@ -238,7 +239,8 @@ class Rehearsal:
         return total / np.maximum(usage.samples(), 1)
 
     def _crowd(self, hosts: Hosts, cores: Floats) -> Crowd:
-        """Return the members' hosts and their weights by their requests; the kernel's if unknown."""
+        """Return the members' hosts and their weights by their requests; an unknown request has the kernel's
+        default weight."""
         weight = shares(np.nan_to_num(cores)) * (DEFAULT_WEIGHT / SHARES_PER_CORE)
         of_row = np.where(np.isnan(cores), DEFAULT_WEIGHT, weight)
         member = np.arange(len(self._memory))
@@ -255,7 +257,7 @@ class Rehearsal:
         return live(load, quota[row], whole[row], self._machine)
 
     def _short(self, load: Load, seed: int, quota: Floats) -> Lived:
-        """Replay with requests as quotas; candidates share theirs."""
+        """Replay with requests as quotas. Candidates with the same requests share the replay."""
         key = seed, quota.tobytes()
         if key not in self._lives:
             self._lives[key] = self._live(load, quota, np.full_like(quota, np.inf))

@@ -1,4 +1,4 @@
-"""CPU requests of a fleet: how much they get in all, and how it is shared out, by rehearsal.
+"""CPU requests of a fleet: their total, and the share of each row, by rehearsal.
 
 For: `requests`. Not for: the decisions themselves (control.advice.budget, control.advice.cpu).
 """
@@ -28,8 +28,9 @@ def requests(
 ) -> Floats:
     """Return CPU requests, float64[R] cores.
 
-    known: history from which the rivals and memory are sized, mostly the rehearsal's own. tell: shows
-    progress of a rehearsal. windows: begins of the windows that are rehearsed, as shares of the length.
+    known: history from which the rivals and memory are sized, mostly the rehearsal's own. tell: function that
+    shows the progress of a rehearsal. windows: begins of the windows that are rehearsed, as shares of the
+    length.
     """
     parts = [part for begin in windows if (part := rehearsal.window(begin, 1)) is not None]
     replicas = np.mean([part.running for part in parts], axis=0)

@@ -59,7 +59,8 @@ def _length(seconds: float) -> str:
 
 
 def money(advice: Advice) -> str:
-    """Return what all rows reserve now, and once the advice is applied, as text. Rows to leave stay."""
+    """Return the money that all rows reserve now, and under the advice, as text. Rows to leave do not
+    change."""
     currency = advice.made.currency
     now = [_reserved(row.before) for row in advice.rows]
     then = [_reserved(row.expected) for row in advice.rows]

@@ -45,8 +45,8 @@ class Watched:
     """The canary and the watch of a change.
 
     canary: share of the containers that are changed first, above 0, up to 1
-    seconds: time for which each step is watched, s; 0: it is not watched
-    conditions: what takes everything back
+    seconds: time for which each step is watched, s; 0: no watch
+    conditions: conditions under which everything is taken back
     """
 
     canary: float = 1.0
@@ -64,8 +64,8 @@ class Source:
 
 @dataclass(slots=True)
 class Back:
-    """Restored values. done: values that were restored; notes: values that were not, with the reason, one
-    sentence each.
+    """Restored values. done: values that were restored; notes: values that could not be restored, with the
+    reason, one sentence each.
     """
 
     done: int = 0
@@ -276,6 +276,6 @@ def steps_of(changes: Sequence[Change], canary: float) -> list[list[Change]]:
 
 
 def _turn(quantity: str, lowers: bool) -> int:
-    """Return when a change is made: requests are cut before limits, and limits are raised before requests."""
+    """Return the turn of a change: requests are cut before limits, and limits are raised before requests."""
     is_limit = "limit" in quantity
     return int(is_limit) if lowers else 3 - int(is_limit)

@@ -1,7 +1,7 @@
-"""Which running containers a row of an advice means.
+"""Finds the running containers that a row of an advice means.
 
-For: rows → containers, by --map or by name and labels. Not for: finding containers (ports.Places). Only what
-agrees exactly counts; there is no guessing from parts of names.
+For: rows → containers, by --map or by name and labels. Not for: finding containers (ports.Places). Only exact
+matches count. Parts of names do not match.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def match(advice: Advice, rows: Sequence[Row], places: Places, maps: Sequence[st
 
 
 def keys_of_row(row: Row) -> set[tuple[str, ...]]:
-    """Return the keys of `keys_of` by which containers are the row's."""
+    """Return the keys by which a row matches containers; see `keys_of`."""
     keys: set[tuple[str, ...]] = {("name", row.name), ("service", row.name)}
     keys |= {(key, member) for key in ("name", "full name") for member in row.members}
     if row.workload:
@@ -67,7 +67,7 @@ def keys_of_row(row: Row) -> set[tuple[str, ...]]:
 
 def keys_of(candidate: Candidate) -> set[tuple[str, ...]]:
     """Return the keys of a container: its names, compose's labels, Kubernetes' labels with the workload that
-    owns the pod (else the one that the pod's name tells), and its place in a pod of `podman play kube`."""
+    owns the pod (else the workload in the pod's name), and its place in a pod of `podman play kube`."""
     labels = candidate.labels
     keys: set[tuple[str, ...]] = {("name", candidate.plain), ("full name", candidate.name)}
     project, service = labels.get(PROJECT), labels.get(SERVICE)

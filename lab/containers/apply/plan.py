@@ -1,4 +1,4 @@
-"""What an apply would change: each quantity of each container from what to what, and why.
+"""The changes of an apply: each quantity of each container, its old and new value, and the reason.
 
 For: the dry run's table, and the list that is carried out. Not for: carrying it out (carrying.py).
 """

@@ -37,7 +37,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """Return its full name."""
+        """Return the target's full name."""
 
     def read(self) -> dict[str, float]:
         """Return the values in force, without those that cannot be set here."""
@@ -47,7 +47,7 @@ class Target(Protocol):
         one, if it cannot be removed here."""
 
     def record(self) -> dict[str, Any]:
-        """Return what `put_back` needs besides the value, as plain data."""
+        """Return the further data for `put_back`, besides the value, as plain data."""
 
     def set(self, quantity: str, value: float) -> None:
         """Put a value in force, or raise; it may raise after a part of it is in force."""
@@ -59,7 +59,7 @@ class Target(Protocol):
         """Return the smallest memory limit that leaves room above the present use, bytes."""
 
     def counters(self) -> Counters:
-        """Return what happened to it so far."""
+        """Return the container's counts so far."""
 
 
 class Places(Protocol):

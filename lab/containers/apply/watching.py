@@ -29,7 +29,7 @@ class _Seen:
         first ones.
     before: sums of former cgroups. restarts: number of restarts seen. limited: whether its present cgroup has
         the limits.
-    gone_s: time since which it is missing, s.
+    gone_s: time at which the container went missing, s.
     """
 
     base: Counters = _NOTHING
@@ -48,7 +48,7 @@ class _Seen:
         self.last = now
 
     def happened(self) -> Happened:
-        """Return what happened since the change."""
+        """Return the container's counts since the change."""
         return Happened(*self._sums(), self.restarts)
 
     def _sums(self) -> tuple[int, int, int]:
@@ -83,7 +83,8 @@ class Watch:
             try:
                 counters = places.target(name).counters()
             except GroupGoneError:
-                # It restarts already. How long that may take is judged as for any other restart.
+                # The container is already restarting. The time that this takes is judged as for any other
+                # restart.
                 self._seen[name] = _Seen()
             else:
                 self._seen[name] = _Seen(counters, counters)

@@ -1,11 +1,11 @@
-"""Finds the costs of the service program with which the twin uses the CPU that was used for real.
+"""Finds the costs of the service program with which the twin's CPU use equals the measured CPU use.
 
 For: the arithmetic on a run of the calibration's application (subject.py). Not for: making that run
 (program.py). The CPU of a container is linear in every cost except wake_tau_s, for which a grid of values
 is tried. The twin runs once more for each cost, with the cost raised a little; non-negative least squares
 of relative errors then gives all costs at once. The CPU that a container uses without requests is a
-further unknown, one per container and the same at every rate. Latency shows what CPU cannot: how
-unbalanced the machine's CPUs are, for which a grid is tried too, and the time on the network. Source:
+further unknown, one per container and the same at every rate. Latency shows two more quantities: the
+imbalance of the machine's CPUs, for which a grid is tried too, and the time on the network. Source:
 Gauss-Newton's method; scipy.optimize.nnls (Lawson & Hanson 1974).
 """
 
@@ -90,8 +90,8 @@ class Way:
 
 
 def way(ran: Ran, costs: Program, cores: float) -> Way:
-    """Return what best explains the latencies of the kinds of requests that make their calls one after
-    another."""
+    """Return the network times and the imbalance that explain the measured latencies best. Only kinds of
+    requests that make their calls one after another are used."""
     still = replace(costs, network_s=0.0, client_s=0.0)
     tried = [_way(ran, replace(still, imbalance=imbalance), cores) for imbalance in IMBALANCE]
     return min(tried, key=lambda way: way.error)
@@ -99,7 +99,7 @@ def way(ran: Ran, costs: Program, cores: float) -> Way:
 
 def _way(ran: Ran, costs: Program, cores: float) -> Way:
     """Return the way for one imbalance. A line is fitted through the medians of the latency beyond the
-    twin's, over the number of calls that are waited for. The error compares quantiles of twin plus line
+    twin's, over the number of calls for which a request waits. The error compares quantiles of twin plus line
     with the real ones, per kind and rate."""
     log = simulated(ran.asked, costs, cores)[1]
     beyond_s = ran.latency_s - log.latency_s

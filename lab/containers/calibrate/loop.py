@@ -26,7 +26,7 @@ _BYTES = 32 << 20
 _CORES = 0.5
 """Most CPU that all containers together use, cores."""
 _CYCLE = 10
-"""Periods after which a container changes between more and less CPU."""
+"""Number of periods after which a container switches between more and less CPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,8 @@ _DEADLINE_S = 30.0
 
 
 def _starting(driver: Driver, starts: int) -> dict[str, Value]:
-    """Return fields of twin.containers.model.Machine from `starts` starts. Raises BackendError if one does
-    not answer."""
+    """Return fields of twin.containers.model.Machine from `starts` starts. Raises BackendError if a start
+    gives no answer."""
     app = ServiceApp("calibration", {"alone": Service({"work": Handler(0.0)})}, {"page": "alone.work"})
     taken_s: list[float] = []
     burnt_s: list[float] = []

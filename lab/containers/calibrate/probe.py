@@ -1,8 +1,8 @@
 """Looks for about a second whether this machine is the one that a calibration describes.
 
 For: every run on the testbed, whose twin is calibrated, and `twinbed validate`. Not for: calibrating
-(measure.py). A twin with a foreign calibration is wrong without a word: on a machine whose cores are a third
-faster, the same cells agreed in 22 of 36 comparisons instead of 30.
+(measure.py). With another machine's calibration, the twin is wrong without any warning: on a machine whose
+cores are a third faster, 22 of 36 comparisons agreed instead of 30.
 """
 
 from __future__ import annotations

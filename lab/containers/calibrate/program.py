@@ -55,7 +55,7 @@ LEAST_ANSWERED = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured. program: fields of lab.containers.calibrate.values.Program except loop_cores;
+    """The measured values. program: fields of lab.containers.calibrate.values.Program except loop_cores;
     residuals: relative errors of the fitted twin's CPU and latency."""
 
     program: dict[str, Value]
@@ -128,7 +128,7 @@ def _residuals(fitted: fit.Fitted) -> Iterator[tuple[str, Value]]:
 
 
 def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
-    """Return (containers, requests, share of the wanted CPU time that the hypervisor took)."""
+    """Return (containers, requests, share of the CPU time that the hypervisor took)."""
     busy = Busy()
     app = service_app(subject.application())
     with ownership.temporary_directory() as folder, deploy(app, folder) as placed:

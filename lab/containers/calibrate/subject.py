@@ -101,7 +101,7 @@ def schedule(about_s: float) -> Schedule:
     for number, (rate, seed) in enumerate(
         zip(rates, np.random.SeedSequence(0).spawn(len(rates)), strict=True)
     ):
-        # The index of the warm-up, −1, picks the highest rate.
+        # At index −1 (the warm-up) this gives the last rate, which is the highest.
         spec = Exponential(kind="exponential", rate_rps=RATES_RPS[rate])
         drawn = generate(spec, block_s - _GAP_S, weights, seed)
         blocks.append((drawn.at_s + number * block_s + _GAP_S / 2, drawn.kind))

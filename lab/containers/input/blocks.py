@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import History
-from lab.containers.input.ceilings import profile_peaks
 from lab.containers.input.sections import ContainerScenario
 from traces.refine import Burstiness
 from traces.refined import BLOCK_CELLS, Refined
@@ -25,10 +24,11 @@ WHOLE_CELLS = 8_000_000
 """Container-periods up to which a trace is refined as a whole: 0.6 GB with the series of one run."""
 
 MOST_BLOCK_CELLS = 8_000_000
-"""Container-periods of a block: one interval of the trace has at most so many."""
+"""Largest number of container-periods in a block. One interval of the trace has at most so many."""
 
 MOST_CONTAINERS = 10_000
-"""Containers of a trace in blocks: the histograms of their figures take 0.3 MB each where work is late."""
+"""Most containers of a trace in blocks. With late work, the histograms of their figures take 0.3 MB per
+container."""
 
 _PROFILE_S = 5.0
 """Interval of a profile that is made of blocks, s, where it divides the trace's: a third of the 15 s at which
@@ -87,26 +87,26 @@ class Peaks:
         self._sum, self._summed = np.zeros(columns), 0
         self._cores, self.threads = np.zeros(columns), np.zeros(columns)
         for cpu in blocks.cpu_blocks():
-            self._add(cpu, period_s)
+            self._add(cpu)
             self.threads = np.maximum(self.threads, cpu.max(axis=0))
-        # Memory moves in straight lines, so that it is never more than in a sample.
+        # Memory is interpolated linearly, so it never exceeds its samples.
         held = np.where(blocks.trace.present, blocks.trace.memory_bytes, 0.0)
         self.memory_bytes = np.rint(held.max(axis=0, initial=0.0)).astype(np.int64)
         self.memory_known: NDArray[np.bool_] = self.memory_bytes > 0
 
     @property
     def cores(self) -> Floats:
-        """The largest mean CPU use over the interval, as `profile_peaks` of the whole."""
+        """The largest mean CPU use over the interval, as of `profile_peaks`, except for rounding."""
         left = self._sum / self._summed if self._summed else self._cores
         return np.maximum(self._cores, left)
 
-    def _add(self, cpu: Floats, period_s: float) -> None:
+    def _add(self, cpu: Floats) -> None:
         head = min(-self._summed % self._width, len(cpu))
         whole = (len(cpu) - head) // self._width * self._width
         self._begin(cpu[:head])
         if whole:
-            means = profile_peaks(cpu[head : head + whole], period_s, self._width * period_s)
-            self._cores = np.maximum(self._cores, means)
+            means = cpu[head : head + whole].reshape(-1, self._width, cpu.shape[1]).mean(axis=1)
+            self._cores = np.maximum(self._cores, means.max(axis=0))
         self._begin(cpu[head + whole :])
 
     def _begin(self, cpu: Floats) -> None:
@@ -118,7 +118,8 @@ class Peaks:
 
 
 def profile(workload: Workload) -> History:
-    """Return what containers of a trace in blocks use, as means and largest memory of some seconds each.
+    """Return the use of containers of a trace in blocks: means and largest memory of intervals of some
+    seconds.
 
     Raises ScenarioError where that is too much to keep.
     """

@@ -155,7 +155,7 @@ class Budget(Section):
 
 
 class Profile(Section):
-    """How the peaks were profiled from which static limits and budgets are made."""
+    """How the peaks are profiled that static limits and budgets use."""
 
     interval_s: PositiveFloat = 1.0
     """Length of the intervals of which a CPU peak is the largest mean, seconds. A longer interval averages

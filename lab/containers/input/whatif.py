@@ -36,7 +36,7 @@ def whatif_scenario(
     own = dict(options or {})
     if containers is None and (names := own.pop("containers", None)) is not None:
         containers = names.split(",") if isinstance(names, str) else names
-    # As text, the others are converted as every override is.
+    # These values are given as text, so that they are converted like every other override.
     overrides = [*(f"trace.{key}={own.pop(key)}" for key in SELECTION if key in own), *overrides]
     trace = {
         "source": str(source),

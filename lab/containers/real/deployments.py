@@ -57,8 +57,12 @@ _LEAST_BYTES = 24 << 20
 def deployed(
     spec: RunSpec, source: Source, replay: Replay, allocator: Allocator, folder: Path
 ) -> Iterator[Deployed]:
-    """Yield the run's containers, not started. Raise BackendError for workloads that cannot be deployed here.
-    allocator: receives the service level it asks for. folder: for the files that the containers read."""
+    """Yield the run's containers, not started.
+
+    allocator: decides the interval of the clients' service level, and the spans in it.
+    folder: folder for the files that the containers read.
+    Raises BackendError for workloads that cannot be deployed here.
+    """
     workload = replay.workload
     if isinstance(source, JobSource) and isinstance(workload, Workload):
         yield Deployed(_job(source, workload))

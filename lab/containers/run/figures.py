@@ -49,8 +49,9 @@ class Seen:
 
     rows: number of periods. up, throttled: int64[N], those in which the container was up, and throttled then.
     reserved_cores: float64[N], sum over the periods of its quota; without one, of its request, or of its
-    host's cores. limit_bytes: float64[N], sum of its memory limits. limited: bool[N], whether it ever had
-    one. taken_back: float64[N], changes of its limits that were. spread: slack and lateness.
+    host's cores. limit_bytes: float64[N], sum of its memory limits over the periods. limited: bool[N],
+    whether it ever had a memory limit. taken_back: float64[N], number of its limit changes that were taken
+    back. spread: slack and lateness.
     """
 
     rows: int
@@ -108,7 +109,8 @@ def _slacks(series: Series, memory_known: NDArray[np.bool_]) -> Pairs:
 
 
 def cpu_slack(series: Series) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return quota less use, cores, and where that counts: where the container is up and has a quota."""
+    """Return quota less use, cores, and a mask of the periods that count, in which the container is up and
+    has a quota."""
     cpu = series.quota_cores - series.usage_cores
     return cpu, series.up & np.isfinite(series.quota_cores)
 
@@ -116,7 +118,7 @@ def cpu_slack(series: Series) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
 def memory_slack(
     series: Series, memory_known: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return memory limit less use, MiB, and where that counts: where both are known."""
+    """Return memory limit less use, MiB, and a mask of the periods that count, in which both are known."""
     free, counted = np.empty(series.up.shape, np.float32), np.empty(series.up.shape, np.bool_)
     _free(series.limit_bytes, series.memory_bytes, series.up & memory_known, free, counted)
     return free, counted
@@ -164,7 +166,7 @@ def _requests(log: RequestLog | None, duration_s: float) -> tuple[dict[str, floa
 
 
 def _serverless(workload: Population, outcome: Outcome) -> dict[str, float]:
-    """Return what only a function's pods and a batch of tasks have, NaN elsewhere."""
+    """Return the metrics of a function's pods and of a batch of tasks; NaN for other runs."""
     values = {"makespan_s": math.nan, "cold_starts": math.nan}
     if isinstance(workload, ServerlessWorkload) and outcome.requests is not None:
         values["cold_starts"] = float(outcome.events.kind.count("join"))
@@ -238,7 +240,7 @@ Sums = tuple[int, NDArray[np.int64], NDArray[np.int64], Floats, Floats, NDArray[
 
 
 def sums(series: Series, workload: Population) -> Sums:
-    """Return what is added up over the periods of a series."""
+    """Return the sums of a series over its periods, by column."""
     length, count = series.up.shape
     up, throttled = np.zeros((2, count), np.int64)
     reserved, limit = np.zeros((2, count))
@@ -283,7 +285,7 @@ def _sum_up(
 def _reservations(seen: Seen, replay: Replay, price: Price) -> Pairs:
     hours = replay.workload.period_s / 3600
     cores, gib = seen.reserved_cores * hours, seen.limit_bytes * (hours / GIB)
-    # A container without any limit reserves no amount that is known, which differs from reserving nothing.
+    # The reservation of a container without any limit is unknown, which differs from 0.
     gib[~(replay.memory_known & seen.limited)] = np.nan
     cost = cores * price.cpu_core_hour + np.nan_to_num(gib) * price.memory_gib_hour
     length_h = seen.rows * hours

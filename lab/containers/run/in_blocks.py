@@ -1,4 +1,4 @@
-"""What the figures and the stored series need of a run that is simulated block by block.
+"""The sums and the stored series of a run that is simulated block by block.
 
 For: traces whose periods do not fit into memory. Not for: shorter runs, whose figures are exact: here
 quantiles of slack are within 2^-10 of themselves (twin.containers.sketch) and those of lateness within 2^-9
@@ -28,10 +28,10 @@ from twin.containers.reversals import Reversals
 from twin.containers.sketch import Sketch
 
 _SLACK = ("quota_cores", "usage_cores", "limit_bytes", "memory_bytes", "up")
-"""What slack is made of."""
+"""Series from which slack is computed."""
 
 _ROWS = 256
-"""Periods whose slack is counted at once: that of many containers stays in the cache."""
+"""Number of periods whose slack is counted at once. The slack of many containers then stays in the cache."""
 
 
 class InBlocks:
@@ -62,7 +62,7 @@ class InBlocks:
         self._stored.append(stretches(series, self._together))
 
     def seen(self) -> Seen:
-        """Return what the figures need. Call it once, at the end."""
+        """Return the sums that the figures need. Call it once, at the end."""
         assert self._sums is not None
         spread = _named("cpu_slack_p{}_cores", SLACK_QUANTILES, *self._cpu.quantiles(SLACK_QUANTILES))
         spread |= _named("memory_slack_p{}_mib", SLACK_QUANTILES, *self._memory.quantiles(SLACK_QUANTILES))

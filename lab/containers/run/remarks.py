@@ -96,7 +96,8 @@ def price_of(run: Run) -> dict[str, Any]:
 
 
 def _not_comparable(runs: Sequence[Run]) -> list[str]:
-    """Return a remark on what differs although a comparison of policies takes it to be the same."""
+    """Return a remark on conditions that differ between the runs although a comparison of policies assumes
+    that they are equal."""
     shared = {
         "workloads": {_workload_key(run) for run in runs},
         "prices": {json.dumps(price_of(run), sort_keys=True) for run in runs},
@@ -158,8 +159,8 @@ def _never_acted(run: Run) -> list[str]:
 
 
 def _never_gives_back(run: Run) -> list[str]:
-    """Return a remark if Escra cannot lower a limit: it does so only where more than γ is unused, and no
-    container starts with more than that."""
+    """Return a remark if Escra cannot lower any limit. Escra lowers a limit only if more than γ is unused,
+    and here no container starts with a limit above γ."""
     gamma = run.manifest["spec"]["policy"]["parameters"].get("gamma")
     if gamma is None:
         return []

@@ -104,8 +104,8 @@ def load_source(scenario: ContainerScenario) -> Source:
 
 
 def streams(seed: int) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
-    """Return the seeds of (workload, simulation), the same for every policy, so that policies meet the
-    same luck."""
+    """Return the seeds of (workload, simulation), the same for every policy, so that all policies get the
+    same random numbers."""
     workload, simulation = np.random.SeedSequence(seed).spawn(2)
     return workload, simulation
 
@@ -130,7 +130,7 @@ def store_run(
     """Store a finished run with its figures and tables, and return it.
 
     backend: description of the backend for the manifest; began: `time.perf_counter()` at its start. blocks:
-    what took the series, if the outcome has none.
+    the object that took the series, if the outcome has no series.
     """
     scenario, workload = container_scenario(spec.scenario), replay.workload
     price, together = scenario.price, _together(scenario, replay)
@@ -195,13 +195,13 @@ def _made(
         return run
 
     if in_blocks and others:
-        # They are small, and each is made by one thread.
+        # The workloads are small, and one thread makes each of them.
         ready = told.side_by_side([prepare for _, prepare in others])
         others = [(kind, partial(ready.pop, 0)) for kind, _ in others]
     for kind, prepare in others:
         other = prepare()
         told.side_by_side([partial(repeat, number, kind, other) for number in asked], in_step=in_blocks)
-        # Of what is refined otherwise, one workload at a time is in memory.
+        # Only one workload that is refined otherwise is in memory at a time.
         del other
     most = max(1, _RECORDED_CELLS // max(1, _cells(scenario, replay)))
     makes = [partial(make, number) for number in asked]
@@ -213,7 +213,7 @@ def _in_blocks(replay: Replay) -> bool:
 
 
 def _cells(scenario: ContainerScenario, replay: Replay) -> int:
-    """Return the container-periods that are kept of a run of a trace at a time, 0 of what is not one."""
+    """Return the container-periods that a run of a trace keeps at a time; 0 for a run of another sort."""
     workload = replay.workload
     if not isinstance(workload, Workload):
         return 0

@@ -1,4 +1,4 @@
-"""How much less CPU a policy reserves than static limits, with and without what refinement invented.
+"""How much less CPU a policy reserves than static limits, with and without the bursts that refinement adds.
 
 For: the tables, cards and reports that compare runs of a trace. Not for: refining (traces.refine). A trace
 that is coarser than a period is refined by a random model, and limits from the refined peaks grow with it. So
@@ -112,5 +112,5 @@ def _policy(run: Run) -> str:
 
 
 def _load(run: Run) -> str:
-    """Return what two runs must share to be compared: their inputs and their seed."""
+    """Return a key that two comparable runs share: their inputs and their seed."""
     return " ".join([str(run.seed), *(str(source["sha256"]) for source in run.manifest["inputs"])])

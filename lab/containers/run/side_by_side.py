@@ -7,15 +7,21 @@ longer than one, and the workload is in memory once. Not for: units of work of t
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
 
 from lab.ask.kind import Progress
 from lab.engine.local import cores
 
 _Made = TypeVar("_Made")
+
+_SWITCH_S = 0.0005
+"""Time after which a thread that runs Python lets one run whose compiled pass has ended, s. Python's default,
+5 ms, is longer than many passes."""
 
 
 class _StoppedError(BaseException):
@@ -34,7 +40,7 @@ class Told:
         self._done: dict[str, int] = {}
 
     def tell(self, label: str, fraction: float) -> None:
-        """Say how much of one of its simulations a label has done, 1 at its end."""
+        """Report the finished part of one of a label's simulations, 1 at its end."""
         if self._over.is_set():
             raise _StoppedError
         with self._lock:
@@ -46,16 +52,16 @@ class Told:
     def side_by_side(
         self, tasks: Sequence[Callable[[], _Made]], most: int | None = None, *, in_step: bool = False
     ) -> list[_Made]:
-        """Return what the tasks return, in their order. Raises what the first one to fail raises; tasks that
-        are under way are stopped then. most: tasks at a time, None: as many as there are cores. in_step:
-        tasks share what one of them makes on its way; all go at a time where there is more than one core."""
+        """Return what the tasks return, in their order. Raises the error of the first task that fails, and
+        then stops the tasks in progress. most: number of tasks at a time; None: the number of cores. in_step:
+        tasks share data that one of them makes; with more than one core, all of them run at the same time."""
         threads = _threads()
         if in_step and threads > 1:
             threads = len(tasks)
         workers = min(threads, len(tasks), most or len(tasks))
         if workers == 1:
             return [task() for task in tasks]
-        with ThreadPoolExecutor(workers) as pool:
+        with _switching(), ThreadPoolExecutor(workers) as pool:
             made = [pool.submit(task) for task in tasks]
             try:
                 wait(made, return_when=FIRST_EXCEPTION)
@@ -71,6 +77,16 @@ class Told:
 
 
 def _threads() -> int:
-    """Return the number of threads: one where an engine has put processes or threads side by side itself."""
+    """Return the number of threads: one if an engine already runs processes or threads side by side."""
     alone = multiprocessing.parent_process() is None
     return cores() if alone and threading.current_thread() is threading.main_thread() else 1
+
+
+@contextmanager
+def _switching() -> Iterator[None]:
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)

@@ -3,10 +3,10 @@
 For: the stored series of a trace that is coarser than a period. Not for: the figures of a run, which use all
 periods (figures.py).
 
-A row has the means of CPU demand and use over its periods. Of the periods in which the container is up it has
-the means of limits and of memory, and of all periods if it never is. No limit in one of them means no limit.
-Throttled time is added up. Backlog and request are those at the row's end, and the reason is the last one.
-`up` and `throttled` are true if they are true in any of the periods.
+A row has the means of CPU demand and use over its periods. It has the means of limits and of memory over the
+periods in which the container is up, or over all periods if the container is never up. If one period has no
+limit, the row has none. Throttled time is added up. Backlog and request are those at the row's end, and the
+reason is the last one. `up` and `throttled` are true if they are true in any of the periods.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from twin.containers.model import Series
 Counts = dict[str, NDArray[np.int32]]
 
 Stretches = tuple[NDArray[np.int32], Series, Counts]
-"""Last period of each row, the series, and how many periods of each row are there, up, and throttled while
-up."""
+"""Last period of each row, the series, and three counts per row: periods, periods up, and periods throttled
+while up."""
 
 
 def stretches(series: Series, together: int) -> Stretches:
-    """Return the series with so many periods in a row. The last row has what is left."""
+    """Return the series with `together` periods in a row. The last row may have fewer."""
     length, count = series.up.shape
     last = np.append(np.arange(together, length, together), length)[: -(-length // together)] - 1
     made = cfs.new_series(len(last), count)
@@ -70,7 +70,8 @@ def _put_together(
     ups: NDArray[np.int32],
     hits: NDArray[np.int32],
 ) -> None:
-    """Write the rows of `made`, and how many periods each has, those that are up, and throttled while up."""
+    """Write the rows of `made`, and each row's number of periods, of periods up, and of periods throttled
+    while up."""
     length, count = series.up.shape
     sums = np.empty((6, count))
     demand, usage, throttled_s, quota, memory, limit = sums

@@ -78,7 +78,7 @@ def undisturbed(equals: Sequence[Run]) -> list[Run]:
 def divided(testbed: Sequence[Run]) -> tuple[list[Run], list[Run]]:
     """Return (runs that count, runs that are left out) of a cell, by seed, in their order.
 
-    At least LEAST_REPEATS runs of a seed count, those that took least, as far as there are that many.
+    At least LEAST_REPEATS runs of a seed count, if there are that many: those that took the least CPU.
     """
     kept: set[int] = set()
     for seed in {run.seed for run in testbed}:

@@ -131,7 +131,7 @@ def _of_first_runs(cell: Cell) -> tuple[Judgement, ...]:
 
 
 def company(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a warning if other programs used so much CPU that they affected the runs."""
+    """Yield a warning if other programs used so much CPU that the runs were affected."""
     used_cores = [_company_cores(run) for cell in cells for run in cell.testbed]
     busy = sum(cores > COMPANY_CORES for cores in used_cores)
     if busy:
@@ -143,7 +143,7 @@ def company(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def fit(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the results of the runs' probes of the machine and its calibration, with the number of runs."""
+    """Yield what the runs' probes say about the machine and its calibration, with the number of runs."""
     said = Counter(run.manifest["testbed"]["probe"]["says"] for cell in cells for run in cell.testbed)
     for sentence, count in said.most_common():
         yield sentence if len(said) == 1 else f"{sentence} ({count} of {said.total()} runs)"

@@ -109,7 +109,8 @@ class Fabric:
 
 
 def check(replaced: Replaced) -> Replaced:
-    """Return `replaced`. Raises ScenarioError for a value that no calibration has, and names the nearest."""
+    """Return `replaced`. Raises ScenarioError for a value that no calibration has, and names the nearest
+    value."""
     known = [f"{section}.{key}" for section, units in UNITS.items() for key in units]
     for section, values in replaced.items():
         for key in values:

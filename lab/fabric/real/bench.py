@@ -124,7 +124,7 @@ def bench(
         ends = [host.endpoints[0] for host in fabric.hosts]
         flows = [probe.Flows(ends[0], ends[1]), probe.Flows(ends[1], ends[0])]
         probes = stack.enter_context(probe.probing(flows if probing else [], folder))
-        # The first one takes long: it loads modules that the others use.
+        # The first agent takes long, because it loads modules that the others use.
         faults.clear(fabric, setting.fault(0, 0))
         reach = Reach(fabric)
         stack.callback(reach.close)
@@ -159,7 +159,7 @@ def configure(namespace: str, daemon: Daemon, *commands: str) -> None:
 @contextmanager
 def load() -> Iterator[None]:
     """Keep every CPU busy inside the block."""
-    # They end by themselves when this process is killed.
+    # These processes end by themselves when this process is killed.
     forever = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     spinning = [subprocess.Popen([sys.executable, "-c", forever]) for _ in os.sched_getaffinity(0)]
     try:

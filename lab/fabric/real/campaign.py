@@ -60,7 +60,7 @@ def watch(setting: Setting, lasts_s: float, store: Store, name: str) -> Watched:
 
 
 def told(setting: Setting, number: int, row: Measured) -> str:
-    """Return a progress line."""
+    """Return a fault's progress line: the gaps of the flows that the host sent and received."""
     return f"{setting.key} {number}: out {row.out_s * 1e3:.0f} ms, in {row.in_s * 1e3:.0f} ms"
 
 

@@ -44,7 +44,7 @@ def chain(
     detection_ns = setting.timers.detection_s * _SECOND_NS
     host, uplink = fault.host, fault.uplink
     carrier = setting.what is What.CARRIER
-    # A lost carrier is answered before the call that took it away has returned.
+    # A lost carrier causes events before the call that took the carrier away has returned.
     at_ns = injected.asked_ns if carrier else injected.at_ns
     other = next(candidate.index for candidate in fabric.hosts if candidate.index != host)
     heard = [

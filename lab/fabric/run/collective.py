@@ -1,4 +1,4 @@
-"""Collectives through faults, timed as nccl-tests does. For: the measurement of experiment T4."""
+"""Collectives during faults, timed as in nccl-tests. For: the measurement of experiment T4."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def _flows(world: World, kind: Collective) -> list[tuple[int, int]]:
 
 
 def _by_library(asked: CollectiveInput, lasts_s: tuple[float, float], told: Story) -> tuple[Floats, float]:
-    """Do as _by_flow where the library acts, as `told` says. A stall of one flow delays the whole operation.
+    """Return the same as `_by_flow` if the library handles outages, as `told` says. A stall of one flow
+    delays the whole operation.
 
     lasts_s: time of an operation with all ports, and without one, s.
     """

@@ -84,7 +84,7 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
         Cause("host", None, host * _GPUS_PER_HOST, repair),
     )
     hosts = asked.gpus // _GPUS_PER_HOST
-    # An adapter's loss takes all its uplinks, so no scheme saves a job from it.
+    # A lost adapter loses all its uplinks, so no scheme saves a job from it.
     fatal_per_s = hosts * host * _GPUS_PER_HOST + asked.gpus * (nic + (link if uplinks == 1 else 0.0))
     rdma = Rdma(world.fabric.queue_pair, Link(world.fabric.rate_bps), library=world.port_failover)
     if asked.checkpoint_interval_s is None and not asked.save_s:

@@ -48,7 +48,7 @@ def measure(world: World, asked: FleetInput, plan: PlanInput) -> Measured:
         "goodput_share": out.ettr_queue / spec.working_share,
         "lost_gpu_h": float(lost_h),
         "lost_cost": float(lost_h) * asked.price_gpu_hour,
-        "deaths": float(out.interruptions[:-1].sum()),  # The last are restarts for changes of code.
+        "deaths": float(out.interruptions[:-1].sum()),  # the last entry counts restarts for changes of code
         "checkpoint_interval_s": spec.tiers[-1].interval_s,
         **{f"{name}_gpu_h": float(value) for name, value in zip(BINS, out.gpu_h, strict=True)},
     }
@@ -118,7 +118,7 @@ def _failures(world: World, asked: FleetInput, plan: PlanInput, nodes: int) -> t
         # Every adapter has two uplinks, each with a cable and a switch, unless there is no scheme.
         uplinks = 2 if name in _EDGE and not single else 1
         found_s = float(row["detect_s"])
-        # Without inspection nothing is found sooner, except a dead network: its queue pairs give up.
+        # Without inspection only a dead network is found sooner, because its queue pairs give up.
         blind_s = rdma.noticed_s if name in _NETWORK else max(plan.undetected_s, found_s)
         detect_s = found_s if plan.inspection else blind_s
         loss, action = Loss[row["loss"].upper()], Action[row["action"].upper()]

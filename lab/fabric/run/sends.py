@@ -1,4 +1,4 @@
-"""RDMA sends through faults, timed as perftest's ib_send_lat does. For: the measurement of experiment T5."""
+"""RDMA sends during faults, timed as in perftest's ib_send_lat. For: the measurement of experiment T5."""
 
 from __future__ import annotations
 

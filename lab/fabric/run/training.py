@@ -1,4 +1,4 @@
-"""A training job through faults: its iterations, and its loss if it dies of a fault.
+"""A training job during faults: its iterations, and its loss if a fault ends the job.
 
 For: the measurement of experiments T1, T2 and T3. Not for: iterations and restarts themselves
 (twin.fabric.jobs, twin.fabric.checkpoints). A job whose connections survive every outage continues. Any other
@@ -24,7 +24,7 @@ from twin.fabric.transports import Rdma, Reconnecting, Transport
 from twinbed import InvariantError, ScenarioError
 
 _WATCHED = 2.0
-"""A job is watched for this multiple of the time that it needs undisturbed."""
+"""A job is watched for this multiple of its undisturbed time."""
 
 
 def measure(world: World, asked: TrainingInput) -> Measured:
@@ -123,7 +123,7 @@ def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) 
     work_s = asked.iterations * usual_s
     accuracy = accuracy_curve()[: asked.epochs + 1]
     ends_s = training_curve.epoch_ends_s(asked.epochs, work_s / asked.epochs, at_s, done_s)
-    # An epoch that ends at work_s but for rounding has ended.
+    # An epoch that ends at work_s up to rounding counts as ended.
     now = np.array([work_s * (1 + 1e-9)])
     done = np.isfinite(ends_s)
     return _Learnt(
@@ -167,7 +167,7 @@ def _dying(
 
 
 def _stuck_s(at_s: Floats, done_s: Floats) -> float:
-    """Return the longest time in which the job got no further than before, s. Work done is linear between its
+    """Return the longest time in which the job made no net progress, s. Work done is linear between its
     corners."""
     longest_s, most_s, since_s = 0.0, 0.0, 0.0
     for after in range(1, len(at_s)):

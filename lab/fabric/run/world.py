@@ -120,8 +120,8 @@ class World:
         return self.scheme is Scheme.THORN_SOFTWARE
 
     def path(self, source: int, destination: int, random: np.random.Generator) -> Whole:
-        """Return int64[3], a path as in topology.paths: one at random, as a flow's hash picks it; without a
-        scheme the first."""
+        """Return a path as in topology.paths, int64[3]. It is one at random, as a flow's hash picks it, or
+        the first one without a scheme."""
         candidates = paths(self.topology, source, destination)
         chosen: Whole = candidates[0 if self.scheme is Scheme.NONE else random.integers(len(candidates))]
         return chosen
@@ -164,8 +164,8 @@ def through(
     """Return the outages that a measurement meets, and its result.
 
     undisturbed_s: length of the measurement without faults, s. run: outages → (result, end of the
-    measurement, s). pairs, uplink: as in World.outages and plan. Faults go on until the end, which they
-    delay.
+    measurement, s). pairs, uplink: as in World.outages and plan. Faults continue until the end of the
+    measurement, which they delay.
     Raises ScenarioError for a measurement that they delay without end.
     """
     until_s = undisturbed_s

@@ -73,7 +73,8 @@ def asked_of(spec: RunSpec) -> tuple[Setting, Fabric]:
         raise ScenarioError(
             f"policies: {scheme}: the testbed has the overlay alone; validate {' or '.join(OVERLAYS)}"
         )
-    # The testbed's only RDMA is soft RoCE, which has the plain timer whatever the scenario asks of the twin.
+    # The testbed's only RDMA is soft RoCE. It has the plain timer, whatever profile the scenario asks of the
+    # twin.
     fabric = calibration.fabric(
         spec.calibration, asked.replaced, retries=RetryProfile.PLAIN, fast_path=asked.fast_path
     )

@@ -147,8 +147,8 @@ class Gaps:
 def measured(setting: Setting, rows: Sequence[Measured], *, with_stalls: bool = True) -> Gaps:
     """Return the testbed's gaps. with_stalls: include faults that met a stall of the machine.
 
-    A lost carrier that cost no datagram is a gap of one interval, as every flow has it. No other fault that
-    hits can cost none.
+    A lost carrier that cost no datagram is a gap of one interval, as every flow has it. Every other fault
+    that hits a flow costs at least one datagram.
     """
     kept = [row for row in rows if with_stalls or row.stall_s < STALL_S]
     out = np.array([max(row.out_s, row.out_later_s) for row in kept], np.float64)
@@ -232,6 +232,6 @@ def _lengthen(
         own = fault.host, fault.uplink, (fault_s, fault_s + unused_s[window])
         for span in without_path(topology, 0, 1, [own, *rows[begin:end]]):
             for gaps in sides:
-                # A gap that began during the fault's own gap makes that longer; otherwise it is another gap.
+                # A gap that began during the fault's own gap lengthens it. A later gap is another gap.
                 begins_s = fault_s if span[0] <= fault_s + gaps[window] else span[0]
                 gaps[window] = max(gaps[window], span[1] - begins_s)

@@ -84,7 +84,7 @@ class Engine:
     path: Path
 
     def containers(self) -> list[Container]:
-        """Return those that run, in order of their names; not the infra containers of pods."""
+        """Return the running containers, ordered by name, without the infra containers of pods."""
         listed = self._ask("GET", "/containers/json")
         if not isinstance(listed, list):
             raise self._nonsense("a list of containers")
@@ -92,7 +92,7 @@ class Engine:
         return sorted(containers, key=lambda container: container.name)
 
     def state(self, container: Container) -> State:
-        """Return its state. Raises GroupGoneError when there is no such container any more."""
+        """Return the container's state. Raises GroupGoneError if the container no longer exists."""
         entry = self._ask("GET", f"/containers/{quote(container.id, safe='')}/json")
         try:
             host = entry["HostConfig"]
@@ -177,7 +177,7 @@ class _Connection(http.client.HTTPConnection):
 
 def engine(kind: Kind) -> Engine:
     """Return an engine at $DOCKER_HOST or $CONTAINER_HOST, or its usual socket. Raises ScenarioError for an
-    address that is no UNIX socket: limits are set in this machine's cgroups."""
+    address that is no UNIX socket, because limits are set in this machine's cgroups."""
     variable, default = _SOCKETS[kind]
     address = os.environ.get(variable) or f"unix://{default}"
     path = address.removeprefix("unix://")

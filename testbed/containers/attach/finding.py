@@ -42,7 +42,7 @@ class Found:
     """A running container.
 
     name: `docker:web`, `podman:shop-web`, `systemd:shop.service`, or the path
-    paths: as for cgroup.attached.attach: by controller, or under "" one for all
+    paths: path by controller, as for cgroup.attached.attach; "": one path for all controllers
     incarnation: differs after a restart
     restarts: number of restarts by its engine
     engine: the engine that runs it, None for a bare cgroup or a unit of systemd
@@ -62,8 +62,8 @@ class Found:
 class Finder:
     """Finds containers on one machine, and asks an engine for its whole list only when it must.
 
-    A container of a known full name costs one request about it alone, and a list only if it has ended. A list
-    serves for FRESH_S.
+    A container whose full name is known costs one request. The list is read only if this container has ended.
+    A list is reused for FRESH_S.
     """
 
     def __init__(self, driver: V1 | V2, proc: Path = Path("/proc")) -> None:
@@ -112,7 +112,7 @@ class Finder:
         )[0]
 
     def _located(self, meant: Iterable[tuple[Engine, Container]]) -> tuple[list[Found], list[GroupGoneError]]:
-        """Return those that run, and why the others are gone."""
+        """Return the containers that run, and why the others are gone."""
         found, gone = [], []
         for asked, container in meant:
             try:
@@ -204,7 +204,7 @@ def _nobody(name: ContainerName, known: Iterable[str]) -> GroupGoneError:
 
 
 def _own_path(path: str, id_: str) -> str:
-    """Return the path down to the part that has the container's id in it, "" without such a part."""
+    """Return the path down to the part that contains the container's id; "" if no part does."""
     parts = path.split("/")
     for count, part in enumerate(parts, 1):
         if id_ and id_ in part:

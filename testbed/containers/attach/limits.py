@@ -99,7 +99,7 @@ class LimitedContainer:
         return _cores(shares) if self._v1 else _cores_of_weight(_weight(shares))
 
     def record(self) -> dict[str, Any]:
-        """Return what `put_back` needs: the control files' texts and the engine's record."""
+        """Return the data for `put_back`: the control files' texts and the engine's record."""
         texts = {path.name: _text(path) for quantity in QUANTITIES for path in self._paths(quantity)}
         return {"files": texts, "engine": dict(self.found.record or {})}
 
@@ -134,7 +134,7 @@ class LimitedContainer:
         return used + max(round(MARGIN_SHARE * used), MARGIN_BYTES)
 
     def counters(self) -> Counters:
-        """Return what happened so far."""
+        """Return the container's counts since its cgroup was made."""
         stat = _text(self._file("cpu.stat")).encode()
         kills = _text(self._file("memory.oom_control" if self._v1 else "memory.events")).encode()
         return Counters(
@@ -151,7 +151,7 @@ class LimitedContainer:
         return self._directories[name.partition(".")[0] if self._v1 else UNIFIED] / name
 
     def _paths(self, quantity: str) -> list[Path]:
-        """Return those of its control files that this kernel has."""
+        """Return the control files of a quantity that this kernel has."""
         return [path for path in map(self._file, _FILES[self._v1][quantity]) if path.exists()]
 
     def _read(self, quantity: str) -> float:
@@ -199,14 +199,14 @@ class LimitedContainer:
     # --- the engine's own record -----------------------------------------------------------------
 
     def _through_engine(self, body: Mapping[str, Any] | None) -> bool:
-        """Ask the engine; return whether it took the limits."""
+        """Send the request to the engine. Return whether the engine accepted it."""
         engine, container = self.found.engine, self.found.container
         if body is None or engine is None or container is None:
             return False
         return _quietly(lambda: engine.update(container, body))
 
     def _body(self, quantity: str, value: float) -> Mapping[str, Any] | None:
-        """Return the request to the engine, None if it cannot set the limit, or not remove it."""
+        """Return the request to the engine, None if the engine cannot set the limit or cannot remove it."""
         if self.found.engine is None:
             return None
         if self.found.engine.kind == "podman":
@@ -252,7 +252,7 @@ def _podman(quantity: str, value: float) -> Mapping[str, Any]:
 
 
 def _quietly(ask: Callable[[], object]) -> bool:
-    """Return whether the request was accepted. After a refusal the control files are still a way."""
+    """Return whether the request was accepted. After a refusal, the control files can still be written."""
     try:
         ask()
     except BackendError:

@@ -63,7 +63,7 @@ class ControlFile:
         return True
 
     def close(self) -> None:
-        """Close it. Later reads and writes are refused, and never reach another file. Idempotent."""
+        """Close the file. Later reads and writes are refused, and never reach another file. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

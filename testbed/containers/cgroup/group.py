@@ -114,7 +114,7 @@ class Group(HostGroup):
     def remove(self) -> None:
         """See HostGroup.remove."""
         if self._armed is not None:
-            # If the trap were closed first, the OOM killer would kill the held tasks, and count a kill.
+            # If the trap were closed first, the OOM killer would kill the held tasks and count a kill.
             self.send(signal.SIGKILL)
         self.close()
         tree.remove(self.directories)

@@ -64,7 +64,8 @@ class HookTelemetry:
 
     @property
     def lost(self) -> int:
-        """See TelemetrySource: the kernel had no room for them, or they ended together."""
+        """See TelemetrySource. These periods found no room in the kernel's buffer, or were merged into the
+        record of a later one."""
         return self._hooks.lost() + self._merged
 
     def add(self, ids: Ids, groups: Sequence[LimitedGroup]) -> None:
@@ -141,8 +142,8 @@ class HookTelemetry:
         throttled = any(record["throttled"] for record in records)
         quota = int(last["quota_ns"]) / self._period_ns
         usage = used_ns / (elapsed * self._period_ns)
-        # Runtime that a quota write or a late timer restored does not change that a period was throttled. The
-        # rest at the end of the last of several periods gives no information about the others.
+        # Runtime that a quota write or a late timer restored does not change that a period was throttled.
+        # With several periods, the unused rest of the last period says nothing about the others.
         unused = int(last["unused_ns"]) / self._period_ns if elapsed == 1 else max(quota - usage, 0.0)
         return (
             container.number,
@@ -190,7 +191,7 @@ class _Watched:
         self._cpu_ns, self._throttled_ns = counters.cpu_ns, counters.throttled_ns
 
     def silent_ns(self, period_ns: int) -> int:
-        """Return the time at which it counts as silent for a whole period, ns."""
+        """Return the time at which the container counts as silent for a whole period, ns."""
         return self.end_ns + period_ns + period_ns // 2
 
     def memory_bytes(self) -> int:

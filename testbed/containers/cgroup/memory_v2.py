@@ -53,7 +53,7 @@ class MemoryV2:
             wanted = min(self.limit_bytes, max(wanted, self._reclaim_to(wanted)))
         if self._swap is not None:
             self._swap.write("0")
-            # Once is enough, and every grant would pay for it.
+            # One write is enough. A write at every grant would cost time.
             self._swap = None
         if not self._armed:
             self._max.write(_text(wanted))

@@ -79,7 +79,7 @@ class Meter:
 
     def read(self) -> Reading:
         """Return all counters now. The CPU counters are read first."""
-        # In one piece, without a function in between: this is done for each container in each period.
+        # This is one block without helper functions, because it runs for each container in each period.
         try:
             words = os.pread(self.stat, _SMALL_BYTES, 0).split()
             words.append(b"0")
@@ -145,8 +145,9 @@ class AnyOomKills(_OneFile):
         self._seen = self._before = -1
 
     def lately(self) -> bool:
-        """Return whether it has killed since the last call but one; True if the kernel does not count. One
-        call more is covered, because the machine's counter moves before the group's."""
+        """Return whether the OOM killer has killed since the last call but one; True if the kernel does not
+        count kills. The last two calls are covered, because the machine's counter moves before the
+        group's."""
         text = os.pread(self._descriptor, _STAT_BYTES, 0)
         before, self._before = self._before, self._seen
         self._seen = field(text, b"oom_kill")
@@ -170,7 +171,8 @@ class OomKills(_OneFile):
     def grew(self) -> bool:
         """Return whether the count grew since the last call, or since this object was made."""
         text = _pread(self._descriptor, self._name)
-        # Compared before it is parsed: it hardly ever changes, and is read as often as the counters.
+        # The text is compared before it is parsed. It hardly ever changes, and it is read as often as the
+        # counters.
         if text == self._text:
             return False
         self._text = text

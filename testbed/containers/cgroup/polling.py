@@ -237,7 +237,7 @@ class Polling:
         if active and container.phase_ns is None and container not in self._learners:
             self._learn(container, now_ns)
         if container.fresh:
-            # Its use since it was added does not cover a whole period.
+            # The use since the container was added does not cover a whole period.
             container.fresh = False
             return
         self.lost += periods - 1
@@ -296,11 +296,12 @@ class _Slot:
 
 
 def as_records(rows: Sequence[Row], known: Ids | None = None) -> Records:
-    """Return the rows as arrays. known: an existing array of exactly their ids; None: there is none."""
+    """Return the rows as arrays. known: an existing array of exactly the rows' ids, which is then reused;
+    None: no such array exists."""
     if not rows:
         return NOTHING_ENDED
-    # Few arrays, for after a sleep a call of NumPy costs as much as many lines of Python; but one for each
-    # type, because its users would pay for fields that are not side by side.
+    # Few arrays are made, because after a sleep one call of NumPy costs as much as many lines of Python. Each
+    # type has its own array, because fields that are not contiguous would slow their users down.
     number, end_ns, memory_bytes, quota, unused, usage, throttled_s, throttled, idle = zip(*rows, strict=True)
     whole = np.array(number + end_ns + memory_bytes, np.int64).reshape(3, -1)
     real = np.array(quota + unused + usage + throttled_s, np.float64).reshape(4, -1)

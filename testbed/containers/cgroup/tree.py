@@ -152,8 +152,7 @@ def _members(directory: Path) -> set[int]:
     try:
         return set(map(int, (directory / "cgroup.procs").read_text().split()))
     except OSError:
-        # It no longer exists, or it is a v2 group whose threads are listed elsewhere: it has no process of
-        # its own.
+        # The group is gone, or is a v2 group whose threads are listed elsewhere. It has no processes.
         return set()
 
 

@@ -23,7 +23,7 @@ from twinbed import BackendError
 BUCKETS_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Bounds of the histograms' buckets, s: from one write of a file to far more than a CFS period."""
 
-# Otherwise the creation time of a histogram would be one more series, with a name that is not in the table.
+# Otherwise each histogram would export its creation time as a further series, whose name is not in the table.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _WAIT_S = 5.0

@@ -1,8 +1,8 @@
 """Serve metrics to Prometheus at a port. No reader can slow down other readers or the program.
 
 For: GET /metrics in threads of its own. Not for: the values (reading.py). The text is made once for all
-readers that come within FRESH_S. A connection lasts DEADLINE_S at most. Where too many are open, the oldest
-is closed. There is no password: listen only at addresses that authorised readers can reach.
+readers within FRESH_S. A connection lasts DEADLINE_S at most. If too many connections are open, the oldest
+one is closed. There is no password: listen only at addresses that authorised readers can reach.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from twinbed import BackendError, TwinbedError
 
 FRESH_S = 0.5
-"""Time for which a text is given to further readers, s."""
+"""Time for which the same text is given to further readers, s."""
 
 DEADLINE_S = 10.0
 """Longest duration of a connection, s: Prometheus' default time-out."""
@@ -100,7 +100,7 @@ class _Server(socketserver.ThreadingTCPServer):
         self.address = f"[{bound}]:{number}" if ":" in bound else f"{bound}:{number}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take a connection in, and close the oldest where too many are open."""
+        """Accept a connection. Close the oldest one if too many are open."""
         with self._lock:
             if len(self._open) >= MOST_CONNECTIONS:
                 _close(next(iter(self._open)))
@@ -115,7 +115,7 @@ class _Server(socketserver.ThreadingTCPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Close connections that are too old. The server's loop calls this now and then."""
+        """Close connections that are too old. The server's loop calls this regularly."""
         due_s = time.monotonic() - DEADLINE_S
         with self._lock:
             for connection, since_s in self._open.items():
@@ -123,7 +123,7 @@ class _Server(socketserver.ThreadingTCPServer):
                     _close(connection)
 
     def close_all(self) -> None:
-        """Close every connection: their threads then end."""
+        """Close every connection. The connections' threads then end."""
         with self._lock:
             for connection in self._open:
                 _close(connection)
@@ -157,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
-        """Log nothing: scrapes come all the time."""
+        """Log nothing, because scrapes are frequent."""
 
 
 def _close(connection: socket.socket) -> None:

@@ -1,8 +1,8 @@
 """The table of all metrics that twinbed's programs export to Prometheus: metrics.csv beside this file.
 
 For: names, types, units, labels and meanings of metrics. The exporters, the reference page, and the checks of
-dashboard and alerts read them. Not for: values. The names are stable: dashboards and alerts of users have
-them. They follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters.
+dashboard and alerts read them. Not for: values. The names are stable, because users' dashboards and alerts
+contain them. They follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One container: a command in its cgroup and network, from its start to its removal.
 
-For: starting it inside, reading it, ending it. Not for: the time of readings, nor their use (record/). A
-command is in its cgroup, and in its network, before it is executed; its child processes stay there.
+For: starting the command inside, reading its counters, and ending it. Not for: the time of readings, nor
+their use (record/). A command is in its cgroup, and in its network, before it is executed; its child
+processes stay there.
 """
 
 from __future__ import annotations
@@ -172,7 +173,8 @@ class Container:
             self.identity.become()
 
     def read(self) -> tuple[Usage, Traffic]:
-        """Return the counters and the traffic now (traffic 0 in the host's network), and keep the usage."""
+        """Return the counters and the traffic now, and keep the usage. The traffic is 0 in the host's
+        network."""
         self.usage = self.group.read()
         return self.usage, Traffic(0, 0) if self.endpoint is None else self.endpoint.read()
 
@@ -199,7 +201,8 @@ def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
     while any(_is_up(container) for container in left):
         time.sleep(_POLL_S)
         for container in left:
-            # For a process that had not entered yet when the others were killed, or that left.
+            # This ends a process that had not entered the cgroup when the others were killed, or that left
+            # the cgroup.
             container.group.send(signal.SIGKILL)
             if container.process is not None and not container.group.pids():
                 container.process.kill()

@@ -1,7 +1,7 @@
 """Carries an allocator's decisions out on this machine's containers, and keeps their commands running.
 
-For: the local control loop, which calls it by its timer, and agents, which call it as orders arrive: the one
-place that defines the order of limit writes, how a container goes down and when it restarts. Not for:
+For: the local control loop, which calls it by its timer, and agents, which call it as orders arrive. Only
+this module defines the order of limit writes, how a container goes down, and when it restarts. Not for:
 telemetry, times, or calling an allocator (run.py, remote/agent.py). Order and meaning are those of
 twin/containers/simulation.py, without its delays; docs/decisions/0030 gives the reasons.
 """
@@ -45,7 +45,7 @@ class Listener(Protocol):
         """Handle a change of the container's state or of a limit in force."""
 
     def happened(self, kind: str, container: HostedContainer) -> None:
-        """An event of twin.containers.model.EVENT_KINDS, after it took force."""
+        """Handle an event of twin.containers.model.EVENT_KINDS, after it took effect."""
 
     def quota_written(self, container: HostedContainer, reason: int, took_ns: int) -> None:
         """Handle the write of the container's quota, for this control.allocator.model.Reason."""
@@ -60,7 +60,7 @@ class Listener(Protocol):
         """Dismiss the container: its command ended finally, or its cgroup was removed."""
 
     def refused(self, container: HostedContainer, error: TwinbedError) -> None:
-        """Handle a limit that could not be written; the one in force stays. May raise the error."""
+        """Handle a limit that could not be written. The old limit stays in force. May raise the error."""
 
 
 class HostExecutor:
@@ -100,11 +100,11 @@ class HostExecutor:
         return ids
 
     def member(self, id_: int) -> HostedContainer | None:
-        """Return the container of an id; None for one that left."""
+        """Return the container of an id; None if the container left."""
         return self._by_id.get(id_)
 
     def members(self, ids: Ids) -> list[HostedContainer]:
-        """Return the containers of these ids that are there."""
+        """Return the containers of these ids. Ids of containers that left are skipped."""
         return [self._by_id[id_] for id_ in ids.tolist() if id_ in self._by_id]
 
     def dismiss(self, container: HostedContainer) -> int | None:
@@ -134,7 +134,8 @@ class HostExecutor:
     # --- decisions -------------------------------------------------------------------------------
 
     def carry_out(self, decision: Decision, *, answer: bool = False) -> None:
-        """Do everything in a decision but its reclaim, now. answer: it answers held containers.
+        """Carry out everything in a decision except its reclaim. answer: whether the decision answers held
+        containers.
 
         Containers go down first: their memory then no longer counts against a new limit. Memory comes before
         CPU, because a held task waits for it. Cuts come before raises, the deepest first, so that no sum of
@@ -181,8 +182,8 @@ class HostExecutor:
                         self._listener.happened("grant", container)
 
     def set_memory(self, container: HostedContainer, limit_bytes: int) -> bool:
-        """Write a memory limit; return whether that could be done. What the kernel could not shrink to yet
-        (v1) is tried again by `try_again`."""
+        """Write a memory limit; return whether that was possible. If the kernel cannot shrink the group yet
+        (v1), `try_again` repeats the write."""
         if not self._try(container.write_memory, container, limit_bytes):
             return False
         short = container.limit_bytes - limit_bytes >= PAGE_BYTES
@@ -203,7 +204,7 @@ class HostExecutor:
                 continue
             quota = whole_us(cores)
             if quota == container.quota_cores:
-                # Writing it again would refill the group's runtime.
+                # A repeated write would refill the group's runtime.
                 self.skipped += 1
             else:
                 ordered.append((quota - container.quota_cores, id_, quota, reason, container))
@@ -217,7 +218,7 @@ class HostExecutor:
                 self._listener.quota_written(container, reason, took_ns)
 
     def _try(self, write: Callable[[Any], None], container: HostedContainer, value: float) -> bool:
-        """Write a limit; return whether it is in force. One that is refused stops no other."""
+        """Write a limit; return whether it is in force. A refused limit does not stop the others."""
         try:
             write(value)
         except GroupGoneError:
@@ -250,9 +251,9 @@ class HostExecutor:
         return container.held
 
     def needed_bytes(self, container: HostedContainer) -> int:
-        """Return the additional memory that it needs to continue: its excess over the limit, and one page.
-        Without the page, a task that was let in above its limit (v2) would be held again at the next page.
-        The kernel does not report how much a held task asks for."""
+        """Return the additional memory, bytes, that the container needs to continue: its excess over the
+        limit, and one page. Without the page, a task that was let in above its limit (v2) would be held again
+        at the next page. The kernel does not report how much a held task asks for."""
         excess = 0
         with suppress(GroupGoneError):
             if container.group is not None:
@@ -261,8 +262,8 @@ class HostExecutor:
 
     def shrink(self, margin_bytes: int, apps: Collection[int] | None = None) -> list[HostedContainer]:
         """Lower limits to the containers' memory plus a margin. Return the lowered containers. apps: indices
-        of applications; None: all. Only containers that are up are shrunk: one that is starting has not
-        grown yet, one that is down holds nothing, and one that is held needs more."""
+        of applications; None: all. Only containers that are up are shrunk. A starting container has not grown
+        yet, a container that is down holds no memory, and a held container needs more."""
         charged: dict[int, int] = {}
         for id_, container in list(self._by_id.items()):
             if container.state is not State.UP or (apps is not None and container.app not in apps):
@@ -277,13 +278,14 @@ class HostExecutor:
         ids, targets = shrink(np.array(list(charged), np.int64), limits, held, margin_bytes)
         lowered = self._lower(zip(self.members(ids), targets.tolist(), strict=True))
         for container in lowered:
-            # The next sweep sees its memory then.
+            # The next sweep sees the container's memory.
             container.wanted_bytes = None
             self._listener.happened("reclaim", container)
         return lowered
 
     def try_again(self) -> list[HostedContainer]:
-        """Lower memory limits that the kernel could not lower as far as decided; return those it lowered."""
+        """Lower memory limits that the kernel could not lower as far as decided; return the containers whose
+        limits it lowered."""
         waiting = [(container, container.wanted_bytes) for container in list(self._by_id.values())]
         return self._lower((container, size) for container, size in waiting if size is not None)
 
@@ -330,9 +332,10 @@ class HostExecutor:
             self._see_ready(container, now_ns)
 
     def take_down(self, container: HostedContainer, why: str) -> None:
-        """Kill a container ("kill"), or restart it for new limits ("restart"). It restarts by itself. For a
-        restart, it is first told to end; a held container cannot end, and is killed. An attached container is
-        left to the OOM killer, and not restarted. A container that is down stays down."""
+        """Kill a container ("kill"), or restart it for new limits ("restart"). The executor starts it again.
+        For a restart, the container is first told to end. A held container cannot end by itself, so it is
+        killed. An attached container is left to the OOM killer, and not restarted. A container that is down
+        stays down."""
         if container.state not in RUNNING:
             return
         if why == "kill":
@@ -342,7 +345,7 @@ class HostExecutor:
                 container.kill()
                 if container.held:
                     self._move(container, Event.RELEASE)
-                # The kernel's kill that this asked for is no second one.
+                # The kernel's kill that this request causes is not counted as a second one.
                 with suppress(GroupGoneError):
                     container.was_oom_killed()
             return
@@ -370,8 +373,8 @@ class HostExecutor:
         )
 
     def see_end(self, container: HostedContainer) -> None:
-        """Check whether a container's command has ended. Plan its next start, or report that there is
-        none."""
+        """Check whether a container's command has ended. Plan its next start, or report that there is no next
+        start."""
         try:
             if not container.reap():
                 return

@@ -21,10 +21,11 @@ from testbed.containers.ports import GroupGoneError, HostGroup, Records
 from twinbed import InvariantError, ScenarioError
 
 Columns = NDArray[np.int64]
-"""int64[k]: places of containers in the order given."""
+"""int64[k]: indices of containers in the order given."""
 
 _MOST_KNOWN = 64
-"""Arrays of ids whose columns are remembered: fewer groups of containers than this report together."""
+"""Number of id arrays whose columns are remembered. Usually fewer groups of containers than this report
+together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ class Fleet:
     largest useful quota; profile: each container's use in its profile; None: not profiled; identity: see
     loop.Settings.
     containers: their state. app: int64[N]; quota_cores: float64[N], cores; inf: none; limit_bytes: int64[N],
-    2^63 − 1 = none; up: bool[N]. These three are 0 and False for those that are not there. request_cores:
-    float64[N], cores, NaN = none.
+    2^63 − 1 = none; up: bool[N]. These three are 0 or False for absent containers. request_cores: float64[N],
+    cores, NaN = none.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class Fleet:
 
     def _columns(self, ids: Ids) -> tuple[Columns, bool]:
         """Return the columns of ids, −1 for those that left, and whether none has left. For an array that is
-        not writeable they are looked up once."""
+        not writeable, the look-up is cached."""
         known = self._known.get(id(ids))
         if known is not None:
             return known[1:]
@@ -159,7 +160,7 @@ class Fleet:
         if not ids.flags.writeable:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            # Keeping the array itself keeps its address from being another's.
+            # Keeping the array itself ensures that no other array gets its address.
             self._known[id(ids)] = ids, columns, everybody
         return columns, everybody
 

@@ -1,7 +1,7 @@
 """One container on this machine: its cgroup, its command if that is ours, its trap and its limits in force.
 
-For: starting, signalling and reaping one command, and opening what watches one cgroup. Not for: when any of
-this happens, or which limits it gets (executor.py). A command may outlive the process that started it: the
+For: starting, signalling and reaping one command, and opening what watches one cgroup. Not for: the times of
+these actions, nor the choice of limits (executor.py). A command may outlive the process that started it: the
 next agent adopts it by its cgroup, and sees its end when that cgroup is empty.
 """
 
@@ -94,7 +94,7 @@ class HostedContainer:
 
     @property
     def limited(self) -> bool:
-        """Whether an allocator gave the container both limits."""
+        """Whether an allocator has set both limits of the container."""
         return self.quota_cores > 0 and self.limit_bytes > 0
 
     def start(
@@ -144,21 +144,21 @@ class HostedContainer:
         trap, self.trap = self.trap, None
         if trap is not None and self.group is not None:
             with suppress(GroupGoneError):
-                # An attached cgroup gets its limits back before its trap ends, or what is held would be
-                # killed.
+                # An attached cgroup gets its limits back before its trap ends. Otherwise its held tasks would
+                # be killed.
                 (self.group.remove if self.attached else trap.close)()
 
     def was_oom_killed(self) -> bool:
-        """Return whether the OOM killer ended a process of it since this was last asked. Raises
+        """Return whether the OOM killer ended a process of the container since the last call. Raises
         GroupGoneError."""
         return self._oom_kills is not None and self._oom_kills.grew()
 
     def is_ready(self) -> bool:
-        """Return whether it has started up."""
+        """Return whether the container has started up."""
         return self._ready is None or self._ready()
 
     def due_ns(self, now_ns: int) -> int:
-        """Return the time of its next action, NEVER_NS for none."""
+        """Return the time of the container's next action, ns; NEVER_NS if there is none."""
         poll_ns = now_ns + _READY_POLL_NS if self.state is State.STARTING else NEVER_NS
         return min(self.starts_ns, self.kill_ns, poll_ns)
 
@@ -170,8 +170,8 @@ class HostedContainer:
         self.send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill all processes of the container at once. One that another system runs is left to the OOM
-        killer."""
+        """Kill all processes of the container at once. A container that another system runs is left to the
+        OOM killer."""
         self.kill_ns = NEVER_NS
         if not self.attached:
             self.send(signal.SIGKILL)
@@ -181,14 +181,14 @@ class HostedContainer:
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the command and to everything in the cgroup."""
         if self.command is not None and self.command.process is not None:
-            # The command itself may not be inside yet.
+            # The command itself may not have entered the cgroup yet.
             self.command.process.send_signal(number)
         if self.group is not None:
             self.group.send(number)
 
     def reap(self) -> bool:
-        """Return whether its command has ended since the last call. Processes that it left are then ended,
-        too. The exit code of an adopted command is not known: its parent got it."""
+        """Return whether the command has ended since the last call. The processes that it left are then
+        ended, too. The exit code of an adopted command is unknown, because its parent received it."""
         if self.command is None:
             return False
         code = None
@@ -214,12 +214,12 @@ class HostedContainer:
         """End the command at once and remove the cgroup; an attached cgroup gets its limits back."""
         if self.command is not None:
             if self.command.process is not None:
-                # First the command: a process that has not entered yet would make the cgroup again.
+                # The command is ended first: a process that has not entered yet would make the cgroup again.
                 self.command.process.kill()
                 self.command.process.wait()
             self.command.tidy()
         self.close_pidfd()
         if self.group is not None:
-            # Before the trap ends: its end would leave the held tasks to the OOM killer.
+            # This comes before the end of the trap, which would leave the held tasks to the OOM killer.
             self.group.remove()
         self.unwatch()

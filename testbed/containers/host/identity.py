@@ -144,7 +144,7 @@ def _empty_bounding_set() -> None:
     for capability in range(_MOST_CAPABILITIES):
         if _libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0):
             if ctypes.get_errno() == errno.EINVAL:
-                # The kernel has no capability of this number, and so none above it.
+                # The kernel has no capability of this number, and therefore none of a higher number.
                 return
             raise OSError(ctypes.get_errno(), "prctl")
 

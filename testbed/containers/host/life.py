@@ -102,8 +102,8 @@ class Life:
 
     def next_start_ns(self, now_ns: int) -> int:
         """Return when a command that has just ended starts again, and count its failure. The first failure
-        restarts at once. A deliberate end, or one after RESET_S, forgets earlier failures; a
-        deliberate end is not counted as one itself."""
+        restarts at once. A deliberate end, or one after RESET_S, forgets earlier failures; a deliberate end
+        does not count as a failure."""
         if self.deliberate or now_ns - self.started_ns >= RESET_S * NS:
             self._failures = 0
         wait_ns = round(wait_s(self._failures) * NS)

@@ -46,14 +46,18 @@ _PERIOD_S = QUOTA_PERIOD_US / 1e6
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a run. period_s: CFS period and row of the record, s; duration_s: length, s; None:
-    until the client or the commands end; telemetry: `auto`: the best that this machine has; logs: folder for
-    the commands' output; None: it passes through; host_cores: the largest useful quota; None: this machine's
-    cores;
-    host_memory_bytes: memory that all containers may hold together; inf: no limit; report_interval_s: time
-    between two reports of a container, s, 0 = one at each period's end, else telemetry is by polling;
-    identity: this process's own user, as which the commands run without capabilities; None: with all that
-    this process has."""
+    """The settings of a run.
+
+    period_s: CFS period and row of the record, s.
+    duration_s: length of the run, s; None: until the client or the commands end.
+    telemetry: `auto` is the best kind that this machine has.
+    logs: folder for the commands' output; None: the output passes through.
+    host_cores: the largest useful quota; None: this machine's cores.
+    host_memory_bytes: memory that all containers may hold together; inf: no limit.
+    report_interval_s: time between two reports of a container, s; 0: one report at each period's end.
+    Otherwise telemetry is by polling.
+    identity: user as which the commands run, without capabilities; None: as this process runs.
+    """
 
     period_s: float = _PERIOD_S
     duration_s: float | None = None
@@ -151,7 +155,7 @@ class _Served(NamedTuple):
     """The measured time line of a run.
 
     before: each container's counters at its start
-    began_s: its start, Unix time
+    began_s: start of the time line, Unix time, s
     own_cores: CPU that the loop used
     lost: records lost since its start
     """
@@ -231,8 +235,8 @@ def _prepare(
 
 
 def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
-    """Return the hooks where this kernel allows them, else polling. Hooks asked for by name must be
-    allowed."""
+    """Return the hooks where this kernel allows them, else polling. Raises BackendError if the user asked for
+    hooks and the kernel refuses them."""
     if settings.telemetry != "polling" and not settings.report_interval_s:
         try:
             return HookTelemetry(settings.period_s), "hooks"
@@ -250,7 +254,7 @@ def _detach(fleet: Fleet) -> None:
 
 
 def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
-    """End the commands, without their quota: throttled commands can then still end in good order."""
+    """End the commands after removing their quotas, because a throttled command could not end in order."""
     running = [
         container
         for container in fleet.containers
@@ -261,7 +265,8 @@ def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
             if container.group is not None:
                 container.group.set_cpu_quota(math.inf)
         except GroupGoneError:
-            # The command was moved out before the cgroup was removed: `stop` would not find it in there.
+            # The command was moved out before the cgroup was removed, so `stop` would not find it in the
+            # cgroup.
             container.kill()
     stop([container.command for container in running if container.command is not None], hurry)
 

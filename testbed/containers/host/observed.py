@@ -50,8 +50,8 @@ class LoopTimes:
 
     lateness_s: float64[ticks], from when a tick was due until it was served; write_s: float64, per quota
     write; grant_s: float64, per OOM trap, from the event being read to the limit being written; own_cores:
-    CPU that the loop itself used; skipped: quotas not written because nothing changed; lost: records that the
-    source knows to be lost.
+    CPU that the loop itself used; skipped: quotas not written because nothing changed; lost: number of
+    records that the source knows to be lost.
     """
 
     lateness_s: Floats

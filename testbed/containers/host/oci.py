@@ -1,12 +1,12 @@
 """A command as a real OCI container: runc, namespaces of its own, and the same cgroup as any other of ours.
 
 For: the bundle of one container, the command that starts it, and its removal. Not for: limits, which its
-Group has: runc gets none, so that a quota is written to the cgroup and not through `runc update`, which takes
-5 ms. Not for images: the root file system is this machine's own, bound read-only, in a mount namespace that
-only runc is in and that ends with it. runc keeps the container when its command ends, and its state is
-removed here: `runc delete` would remove the group, whose last counters must still be read. Other containers
-of the run may start meanwhile: shared parts are removed with the last bundle. Sources: OCI runtime
-specification 1.0.2, runc(8), unshare(1).
+Group sets. runc gets no limits, because `runc update` takes 5 ms and a write to the cgroup takes far less.
+Not for images: the root file system is this machine's own, bound read-only, in a mount namespace that only
+runc is in and that ends with it. runc keeps the container when its command ends, and its state is removed
+here: `runc delete` would remove the group, whose last counters must still be read. Other containers of the
+run may start meanwhile: shared parts are removed with the last bundle. Sources: OCI runtime specification
+1.0.2, runc(8), unshare(1).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class OciBundle:
     def prepare(self, env: Mapping[str, str]) -> list[str | Path]:
         """Make the bundle. Return the command that starts the container and ends with it. `discard` must
         follow. env: the whole environment of the container. Raise BackendError."""
-        # A maker that was killed could not discard them.
+        # A maker that was killed could not discard its bundle and state.
         shutil.rmtree(self._state / self._id, ignore_errors=True)
         shutil.rmtree(self._bundle, ignore_errors=True)
         self._make_bundle(env)
@@ -99,7 +99,7 @@ class OciBundle:
 
 def exit_code(code: int) -> int:
     """Return the command's exit status, negative for a signal, from runc's own exit code. As in a shell, an
-    exit code above 128 cannot be told from a signal."""
+    exit code above 128 cannot be distinguished from a signal."""
     return 128 - code if 128 < code <= 128 + signal.NSIG else code
 
 
@@ -124,8 +124,8 @@ def _program(name: str) -> str:
 
 
 def _elsewhere(group: HostGroup) -> list[Path]:
-    """Return the groups that runc makes for the container in hierarchies that its own group is not in. They
-    lie below the caller's own group in v1, and are ours. v2 has one hierarchy, and so none."""
+    """Return the groups that runc makes for the container in hierarchies without a group of ours. In v1 they
+    lie below the caller's own group and belong to us. v2 has one hierarchy, so there are no such groups."""
     if _is_v2(group):
         return []
     tail = group.directories[0].parts[-3:]

@@ -17,7 +17,7 @@ FIFO_PRIORITY = 10
 NICE = -15
 """The loop's niceness where real-time priority is refused, as in a v1 group without a real-time budget."""
 
-_THREAD = 0  # the calling one
+_THREAD = 0  # The calling thread
 
 
 @contextmanager

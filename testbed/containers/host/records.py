@@ -27,8 +27,8 @@ _REPORTED = ("usage_cores", "quota_cores", "throttled", "throttled_s", "memory_b
 
 
 class RunRecord:
-    """The record of one run of `fleet`. begin() starts the time line; before it nothing is kept but events,
-    whose time is then 0 s.
+    """The record of one run of `fleet`. begin() starts the time line. Before that, only events are kept, with
+    time 0 s.
 
     period_s: length of a row, s. interval_s: time that a record covers, s, 0 = a row. lateness_ns, write_ns,
     grant_ns: as in LoopTimes, in ns. reports: how many records were taken.
@@ -59,11 +59,11 @@ class RunRecord:
             del times[:]
 
     def at_s(self, now_ns: int) -> float:
-        """Return a moment on the time line, s; 0 before it began."""
+        """Return a moment on the time line, s; 0 before the time line began."""
         return 0.0 if self.start_ns is None else max(now_ns - self.start_ns, 0) / NS
 
     def row_ends_ns(self) -> int:
-        """Return when the present row ends."""
+        """Return the time at which the present row ends, ns."""
         return (self.start_ns or 0) + (self._rows + 1) * self.period_ns
 
     @property
@@ -86,7 +86,7 @@ class RunRecord:
         self._arrays["limit_bytes"][rows] = fleet.limit_bytes
         self._arrays["up"][rows] = fleet.up
         self._arrays["request_cores"][rows] = fleet.request_cores
-        # A record that came already is about the container's own period, and stays.
+        # A record that came already describes the container's own period, so it stays.
         unknown = ~self._arrays["reported"][rows]
         if not unknown.any():
             self._rows = int(ended)
@@ -117,7 +117,7 @@ class RunRecord:
         if np.bincount(_joined([columns for _, columns in taken])).max() == 1:
             self._put(taken)
         else:
-            # A container occurs twice, after a late record: its second row must follow the first.
+            # A container occurs twice after a late record. Its second row must come after its first.
             for entry in taken:
                 self._put([entry])
 

@@ -75,7 +75,8 @@ class ControlLoop:
     def deploy(self) -> None:
         """Set the first limits, start the commands, and wait until all are ready. Raise BackendError naming
         containers that are not. For containers that must become ready, CPU is limited only after that."""
-        # Its first call imports numpy.ma, 10 ms that the first held container would wait for.
+        # The first call imports numpy.ma, which takes 10 ms. The first held container would have to wait for
+        # the import.
         np.unique(np.empty(0))
         first = [
             container
@@ -143,7 +144,7 @@ class ControlLoop:
         return row_ended
 
     def _next_ns(self) -> int:
-        """Return when something is due besides telemetry."""
+        """Return the time of the next action besides telemetry, ns."""
         due = [self._sweep_ns, self._chores_ns, self.executor.due_ns]
         if self._record.start_ns is not None:
             due.append(self._record.row_ends_ns())
@@ -213,7 +214,8 @@ class ControlLoop:
     # --- decisions -------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, *, answer: bool = False) -> None:
-        """Carry out a decision. answer: it answers held containers, and must raise their limits."""
+        """Carry out a decision. answer: whether the decision answers held containers, and must raise their
+        limits."""
         if decision is NOTHING:
             return
         if answer:
@@ -266,7 +268,7 @@ class ControlLoop:
             self._wakeups.watch(container.pidfd, partial(self._on_end, container))
 
     def oom_killed(self, container: HostedContainer) -> None:
-        """See Listener. An allocator that traps nobody hears of it now."""
+        """See Listener. An allocator without traps is called now."""
         if not self._allocator.traps_oom:
             self._out_of_memory([container])
 
@@ -276,7 +278,8 @@ class ControlLoop:
             self._leave(container)
 
     def refused(self, container: HostedContainer, error: TwinbedError) -> None:  # noqa: ARG002
-        """See Listener. A run whose limits are not those decided has no result."""
+        """See Listener. The error ends the run, because a run under other limits than those decided has no
+        result."""
         if isinstance(error, InvariantError):
             raise InvariantError(f"{self._allocator.name} decided what cannot be: {error}") from error
         raise error
@@ -326,7 +329,7 @@ class ControlLoop:
         self._start(containers)
 
     def _admit(self, containers: Sequence[HostedContainer], decision: Decision, ids: Ids) -> None:
-        """Give newcomers the last ids and limits of the decision, whose other parts take force now too."""
+        """Give newcomers the last ids and limits of the decision, whose other parts also take effect now."""
         count = len(containers)
         new, limited = ids[len(ids) - count :], decision.memory.ids
         if len(ids) < count or not np.array_equal(new, limited[len(limited) - count :]):

@@ -1,4 +1,4 @@
-"""A container whose command enters by itself: behind a shell that enters its cgroup, or through runc.
+"""A container whose command enters its cgroup by itself: through a shell or through runc.
 
 For: the command to execute, its exit status and its clean-up, for the control loop, agents and the recorder.
 Not for: executing or watching it (container.py, hosted.py), nor for OCI bundles (oci.py).
@@ -25,11 +25,12 @@ _ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit 125; shift;
 class Entering(Container):
     """A container whose command enters by itself, as spec.runtime says.
 
-    To enter between fork and exec, as the recorder's processes do, costs the container's quota what Python
-    does there, and the loop waits for it: half a second at 2 ms per period. It is not safe beside threads
-    either. group: made by a driver as `twinbed/<run>/<name>`; identity: the user of the command, without
-    capabilities (None: root); without runc it must be this process's own user. It loses its rights before it
-    gets inside, which costs the container nothing. Raises BackendError where runc is wanted and missing.
+    The recorder's processes enter between fork and exec. The CPU time of Python there would count against the
+    container's quota, and the loop would wait half a second for it at 2 ms per period. That way is not safe
+    beside threads either. group: made by a driver as `twinbed/<run>/<name>`; identity: the user of the
+    command, without capabilities (None: root); without runc it must be this process's own user. The command
+    loses its rights before it enters, at no cost to the container. Raises BackendError where runc is wanted
+    and missing.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Entering(Container):
 
     @property
     def entrance(self) -> None:
-        """None, so that the process is started by vfork, which does not copy ours."""
+        """None, so that the process is started by vfork, which does not copy the loop's process."""
         return
 
     def command_line(self, environment: Mapping[str, str]) -> Sequence[str | Path]:

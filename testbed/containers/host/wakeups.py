@@ -1,8 +1,9 @@
 """Sleep of the control loop: on descriptors, until a moment of CLOCK_MONOTONIC, to the microsecond.
 
 For: waking it when a period has ended, a task is held or a command has ended. Not for: the actions after it.
-Python's epoll takes its timeout in milliseconds, in which a container may use up a small quota; hence
-epoll_pwait2(2), of Linux 5.11 and glibc 2.35. An alarm beside epoll costs half as much again per wake-up.
+Python's epoll takes its timeout in milliseconds, and a container may use up a small quota within one
+millisecond. So this module calls epoll_pwait2(2) (Linux 5.11, glibc 2.35). An alarm beside epoll would cost
+half as much again per wake-up.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Wakeups:
         self._handlers: dict[int, Callable[[], None]] = {}
         self._timeout = bytearray(_TIMESPEC.size)
         self._event = bytearray(_EVENT_BYTES)
-        # Addresses are taken once: making a pointer costs more than the call itself.
+        # Addresses are taken once, because making a pointer takes longer than the call itself.
         self._timeout_at, self._event_at = _address(self._timeout), _address(self._event)
 
     def watch(self, descriptor: int, handler: Callable[[], None]) -> None:
@@ -63,7 +64,7 @@ class Wakeups:
         return [handler for handler in ready if handler is not None]
 
     def close(self) -> None:
-        """Close it. Idempotent."""
+        """Close the descriptors of the sleep itself. Idempotent."""
         self._epoll.close()
 
 

@@ -95,11 +95,11 @@ class LoadGenerator:
         return begins_ns
 
     def running(self) -> bool:
-        """Return whether it still has work."""
+        """Return whether the generator's process still runs."""
         return self._process is not None and self._process.poll() is None
 
     def progress(self) -> LoadProgress | None:
-        """Return its last progress report, at most a second old; None before the first one."""
+        """Return the last progress report, at most a second old; None before the first one."""
         try:
             return LoadProgress(**json.loads(progress_path(self._path).read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -118,14 +118,14 @@ class LoadGenerator:
         return read_level(level_path(self._path))
 
     def stop(self) -> None:
-        """End it now. Requests that have not ended stay PENDING in its result. Idempotent."""
+        """End the generator now. Requests that have not ended stay PENDING in the result. Idempotent."""
         process = self._process
         if process is None:
             return
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            process.wait(STOP_GRACE_S)  # its result is written by then
+            process.wait(STOP_GRACE_S)  # the process has written its result by then
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -134,8 +134,8 @@ class LoadGenerator:
                 process.stdin.close()
 
     def result(self) -> LoadResult:
-        """Return the result of the requests, after it has ended. Raises BackendError if it died before
-        that."""
+        """Return the result of the requests, after the process has ended. Raises BackendError if the process
+        died early."""
         if self._process is None or self._process.poll() is None:
             raise BackendError("the load generator has not ended; stop it before asking for its result")
         code = self._process.returncode

@@ -62,7 +62,7 @@ async def generate(plan: LoadPlan, begins_ns: int, path: Path) -> None:
         host = urlsplit(plan.entries[0][0]).hostname or ""
         await loop.create_datagram_endpoint(lambda: sender.tracing, (host, PORT))
     loop.add_signal_handler(signal.SIGTERM, sender.stop)
-    # No more data comes on the input. It becomes readable when the process that started this one has ended.
+    # The input carries no more data. It becomes readable when the process that started this one has ended.
     loop.add_reader(sys.stdin.fileno(), sender.stop)
     complete = await sender.send()
     for task in telling:

@@ -69,7 +69,7 @@ _NUMBERS = ("duration_s", "connections", "queue", "timeout_s", "service_interval
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """A requests, in the order in which they were due. Requests due after the end are left out.
+    """Results of A requests, in the order in which they were due. Requests due after the end are left out.
 
     at_s: float64[A], time at which each request was due, s. kind: int64[A], index into the plan's entries.
     end_s: float64[A], time at which it ended, s (NaN: pending). status: uint8[A], its `RequestStatus`.

@@ -119,12 +119,12 @@ class Sender:
         return level(came, latency_s, status, interval_s, at_s, spans)
 
     def _next_ns(self, ends_ns: int) -> int:
-        """Return the time at which there is something to do again, ns."""
+        """Return the time of the next action, ns."""
         due_ns = self._at_ns[self.arrived] if self.arrived < len(self._at_ns) else ends_ns
         return min(due_ns, self._expires_ns(), ends_ns)
 
     def _ask(self, now_ns: int, ends_ns: int) -> None:
-        """Send, queue or drop everything that is due."""
+        """Send, queue or drop every request that is due."""
         plan = self._plan
         while self.arrived < len(self._at_ns) and self._at_ns[self.arrived] <= min(now_ns, ends_ns - 1):
             index = self.arrived

@@ -8,8 +8,8 @@ The script has the keys "period_s", "demand_cores" and "memory_bytes" (a value p
 "begin", "ready" and "done" (a path or null). Work arrives evenly within a period, waits while it cannot be
 done, and is done on up to `threads` CPUs at once. A period's memory is taken at its start, and held until its
 end. With `begin`, the script waits for that file, which has the time at which period 0 begins
-(CLOCK_MONOTONIC, ns), and its process stays when it is over. Without `begin`, it begins at once and then
-ends. `done` stores the work done, for a process that is restarted in its place.
+(CLOCK_MONOTONIC, ns), and its process stays after the end of the script. Without `begin`, it begins at once
+and then ends. `done` stores the work done, for a process that is restarted in its place.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Demand:
 
 
 class Memory:
-    """Pages of this process. `hold` sets how many bytes the process holds in all."""
+    """Memory of this process. `hold` sets how many bytes the process holds in all."""
 
     def __init__(self, most_bytes: int) -> None:
         self._base = own_bytes()

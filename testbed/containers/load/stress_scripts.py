@@ -72,11 +72,11 @@ class StressScripts:
 
     @property
     def containers(self) -> list[Managed]:
-        """The containers as loop.control takes them. Their scripts are written now."""
+        """Return the containers for loop.control, and write their scripts."""
         return [self._container(index) for index in range(len(self._names))]
 
     def start(self) -> int:
-        """Let period 0 of all scripts begin shortly. Returns the time at which it begins, ns."""
+        """Let period 0 of all scripts begin a moment from now. Returns that moment, ns."""
         self._begin_ns = time.monotonic_ns() + _LEAD_NS
         whole = self._begin.with_suffix(".new")
         whole.write_text(str(self._begin_ns))
@@ -84,7 +84,7 @@ class StressScripts:
         return self._begin_ns
 
     def running(self) -> bool:
-        """Return True until the scripts are over."""
+        """Return True until the scripts have ended."""
         return time.monotonic_ns() < self._begin_ns + round(self.duration_s * NS)
 
     def stop(self) -> None:

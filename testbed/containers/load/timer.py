@@ -54,6 +54,6 @@ class Timer:
         _libc.timerfd_settime(self._descriptor, _TFD_TIMER_ABSTIME, ctypes.byref(alarm), None)
 
     def _ring(self) -> None:
-        with suppress(BlockingIOError):  # it was set anew just after it rang
+        with suppress(BlockingIOError):  # the alarm was set anew just after it rang
             os.read(self._descriptor, 8)
         self._rung.set()

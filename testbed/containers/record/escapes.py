@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class _Process(NamedTuple):
     """A process. parent: process id of its parent. started: its start time, clock ticks since boot. dead:
-    whether it has ended and is not waited for yet."""
+    whether it has ended but was not reaped yet."""
 
     parent: int
     started: int
@@ -66,7 +66,7 @@ class Escapes:
         inside = self._inside()
         outside = {}
         for pid, process in below.items():
-            # A process that ended since it was listed is in no group either.
+            # A process that ended after it was listed is in no group either.
             if pid not in inside and not process.dead and _process(pid) == process:
                 outside[pid] = process.started
         self._seen |= outside.items()
@@ -151,7 +151,8 @@ def _kill(pid: int, started: int) -> None:
     with suppress(ProcessLookupError):
         handle = os.pidfd_open(pid)
         try:
-            # A handle stays with its process, so what is read after opening it is about that process.
+            # A handle stays with its process, so a value read after opening the handle belongs to that
+            # process.
             process = _process(pid)
             if process is not None and process.started == started:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)

@@ -1,9 +1,9 @@
 """Convert samples of counters, taken at irregular times, into regular intervals.
 
 For: storing samples, and resampling them. Not for: reading (cgroup/, network), nor timing (schedule.py).
-Between two samples a counter counts as a straight line, with the times at which the samples were really
-taken. So a late sample does not bias an interval's usage. Usage around a missed tick is spread evenly over
-the intervals between its neighbours, and the sum over all intervals is the counter's growth.
+Between two samples, counters are interpolated linearly over the times at which the samples were really taken.
+So a late sample does not bias an interval's usage. Usage around a missed tick is spread evenly over the
+intervals between its neighbours, and the sum over all intervals is the counter's growth.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _TIME, _CPU, _THROTTLED, _MEMORY, _RX, _TX = range(_FIELDS)
 @dataclass(frozen=True, slots=True)
 class Intervals:
     """Regular intervals, [T, N] each. cpu_cores: mean CPU use, cores. throttled_s: throttled time, s.
-    memory_bytes: memory at the end, bytes. rx_bytes, tx_bytes: received and sent. present: whether it ran."""
+    memory_bytes: memory at the end, bytes. rx_bytes, tx_bytes: received and sent. present: whether the
+    container ran."""
 
     cpu_cores: Floats
     throttled_s: Floats
@@ -63,7 +64,7 @@ class Samples:
         before counts."""
         self._end_ticks[container] = tick
         held = max(memory_bytes, self._last[container * _FIELDS + _MEMORY])
-        # intervals() gives it its time: all of its usage belongs to the time before the tick.
+        # intervals() assigns its time: all of this usage belongs to the time before the tick.
         self.put(container, 0, cpu_ns, throttled_ns, held, rx, tx)
 
     def keep(self, tick: int) -> None:

@@ -31,7 +31,8 @@ def watchdog() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    # It imports from where this process does, and from the working directory only if this process does.
+    # The watchdog imports from where this process imports, and from the working directory only if this
+    # process does.
     folders = (folder or str(Path.cwd()) for folder in sys.path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     run = new_run()
@@ -42,7 +43,7 @@ def watchdog() -> Iterator[None]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=environment,
-        # Ctrl-C at the terminal is for the recorder.
+        # Ctrl-C at the terminal must reach only the recorder.
         start_new_session=True,
     ) as process:
         assert process.stdin is not None
@@ -57,11 +58,12 @@ def watchdog() -> Iterator[None]:
 def _watch() -> None:
     if sys.stdin.buffer.read(1) == _DONE:
         return
-    # The objects of a run count as left over once the process that waits for the recorder knows of its end.
+    # The objects of a run count as left over only when the process that waits for the recorder has noticed
+    # its end.
     deadline = time.monotonic() + _WAIT_S
     while is_alive(sys.argv[1]) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    # Only a watchdog that has work needs these.
+    # Only a watchdog that has work needs these imports.
     from testbed.containers import leftovers
     from testbed.containers.cgroup.drivers import detect
 

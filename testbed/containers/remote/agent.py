@@ -2,8 +2,8 @@
 
 For: the conversation with the controller, and the times of actions. Not for: the actions on containers
 (hosting.py). It is one asyncio loop, in which nothing waits for the controller. Without a controller every
-container keeps its limits, and held containers stay held. An agent by itself grants nothing and kills
-nothing. It reconnects after 0.2 s, then after longer and longer waits up to 5 s, and registers its containers
+container keeps its limits, and held containers stay held. An agent never grants memory or kills a container
+by itself. It reconnects after 0.2 s, then after increasing waits up to 5 s, and registers its containers
 again.
 """
 
@@ -182,7 +182,8 @@ class Agent:
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name.lower()}, {error.details() or 'no reason given'}", self.connected
         except asyncio.InvalidStateError:
-            # A write to a call that has just ended raises this error without the reason, which the call has.
+            # A write to a call that has just ended raises this error without a reason. The call itself has
+            # the reason.
             return await _reason(call), self.connected
         finally:
             self.connected, self._welcome = False, None
@@ -219,7 +220,7 @@ class Agent:
         return self.hosting.converge(welcome.containers, watched)
 
     def _tell_joined(self, joined: Joined) -> None:
-        """Send the joined containers in pieces. The last piece marks the list as complete."""
+        """Report the joined containers in pieces. The last piece marks the list as complete."""
         told = [Joined(containers=piece, more=True) for piece in service.pieces(joined.containers)]
         told += [Joined(failed=piece, more=True) for piece in service.pieces(joined.failed)]
         for piece in (*told, Joined(complete=joined.complete)):
@@ -239,7 +240,7 @@ class Agent:
                 await call.done_writing()
                 await call.code()
                 return
-            # A later order may be carried out already, but its own report says what is in force.
+            # A later order may have been carried out already. Its own report states the limits in force.
             applied = report.applied = max(report.applied, applied)
             report.session = session
             await call.write(report)
@@ -350,7 +351,7 @@ class Agent:
         self._ask([container])
 
     def _killed(self, container: HostedContainer) -> None:
-        """Record that the OOM killer killed a process. An allocator without traps is told now."""
+        """Record that the OOM killer killed a process. An allocator without traps is called now."""
         if not self.hosting.traps_oom:
             self._ask([container])
 

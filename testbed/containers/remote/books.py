@@ -3,12 +3,12 @@
 For: turning each report of an agent into orders to agents. Not for: transport and clocks (controller.py),
 limits in transit (ledger.py), nor checking joins (joining.py). There is one method per event. `ready` then
 names the agents that must receive an order, and `take_order` returns it. Reports are checked here. No report
-raises an error, and impossible values are counted as refused. Three rules settle what the design leaves open:
+raises an error. Impossible values are counted as refused. Three rules are our own:
 
 - The allocator starts when all agents of the deployment are connected, or GATHER_S after the first.
 - Containers of a lost agent keep their ids. Their limits count until the agent returns and reports others.
-- While an application has containers on a lost agent, none of its containers is killed for want of memory,
-  because memory might be free there. A container that needs more stays held and asks again.
+- While an application has containers on a lost agent, none of its containers is killed for lack of memory,
+  because the lost agent may have free memory. A container that needs more stays held and asks again.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class ControllerBooks:
         _log.info("agent %s is there, %g cores", hello.name, hello.host_cores)
 
     def lost(self, agent: str, why: str, now_s: float) -> None:
-        """Note that an agent's call ended or that it fell silent. Its containers keep their limits, here
-        too."""
+        """Record that an agent's call ended or that the agent fell silent. Its containers keep their limits
+        in these books."""
         state = self.agents[agent]
         self._part(state, now_s)
         if state.members:
@@ -114,8 +114,8 @@ class ControllerBooks:
             _log.info("agent %s left, it has no containers (%s)", agent, why)
 
     def tick(self, now_s: float) -> None:
-        """Begin if the wait for agents has been long enough. Later, send again what hosts could not carry
-        out. Call it now and then."""
+        """Begin if the wait for agents has been long enough. Later, send again the limits that hosts could
+        not carry out. Call this method regularly."""
         if now_s - self._again_s >= AGAIN_S:
             self._again_s = now_s
             self.cpu.again()
@@ -151,7 +151,8 @@ class ControllerBooks:
         return [state.name for state in spoken_to if state.live]
 
     def take_order(self, agent: str, session: int) -> bytes | None:
-        """Return a session's next order, serialised; None: there is none now. It then counts as sent."""
+        """Return a session's next order, serialised; None: there is no order now. A returned order counts as
+        sent."""
         return self.take_orders([agent])[0] if self.agents[agent].session == session else None
 
     def take_orders(self, agents: Sequence[str]) -> list[bytes | None]:
@@ -194,8 +195,8 @@ class ControllerBooks:
             ids = _ids(self._own(state, limits))
             noted = self.memory.report(ids, np.array([limits[id_] for id_ in ids.tolist()], np.float64))
             kept = {id_: limits[id_] for id_ in ids[noted].tolist()}
-            # The allocator is told at once, because it may decide on these containers before the other agents
-            # have answered.
+            # The allocator is called at once, because it may decide on these containers before the other
+            # agents have answered.
             answered = self._reclaims.answer(report.shrunk.request, agent)
             if kept or answered:
                 self._reclaimed(Shrunk(_ids(answered), _ids(kept), _ids(kept.values()), at_s))
@@ -246,8 +247,9 @@ class ControllerBooks:
         if not rows.size or not self.started:
             return
         self.reports += len(rows)
-        # Without a limit nothing can be throttled or left unused. So the allocator gets no record of a
-        # container before the decided limit is in force, unless the policy decided that there is none.
+        # Without a limit, no period can be throttled and no runtime is unused. So the allocator gets no
+        # record of a container before the decided limit is in force, unless the policy decided that there is
+        # no limit.
         told = records.quota_cores[rows] < np.inf
         if not told.all():
             told |= self.cpu.wanted(records.ids[rows]) >= LARGE_CORES
@@ -304,7 +306,8 @@ class ControllerBooks:
             self.tick(now_s)
 
     def _part(self, state: AgentState, now_s: float) -> None:
-        """Record that messages in transit to an agent may be lost, and that the agent will not answer."""
+        """Record that messages in transit to an agent may be lost, and that the agent will not answer
+        them."""
         self._confirm()
         self.cpu.part(state.ids)
         self.memory.part(state.ids)
@@ -429,8 +432,8 @@ class ControllerBooks:
             state.outbox.reclaims[request] = app
             self._spoken_to.add(state.number)
         if not asked:
-            # No agent can be asked, because all are lost. The allocator is told so, and waiting containers
-            # stay held.
+            # No agent can be asked, because all are lost. The allocator learns that nothing was reclaimed,
+            # and waiting containers stay held.
             self._reclaimed(Shrunk(_ids([app]), _ids(()), _ids(()), self._at_s))
 
     def _reclaimed(self, shrunk: Shrunk) -> None:

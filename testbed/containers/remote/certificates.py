@@ -116,7 +116,8 @@ def serial_of(certificate: bytes) -> int:
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, completely or not at all. Raises BackendError."""
-    # A process id is no name: in a container it is always the same, and a killed writer may have left a file.
+    # A process id does not make a unique name: it is always the same in a container, and a killed writer may
+    # have left a file.
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -60,7 +60,7 @@ class Columns:
         """Return (rows, slots), int64[k] each: positions in `ids` that are members, and their slots. Any
         number is allowed as an id."""
         slots = slot(ids)
-        # A slot beyond the last is looked up as the last one, which has another id.
+        # A slot beyond the last one is looked up as the last slot, which has another id.
         rows = np.flatnonzero((self.ids.take(slots, mode="clip") == ids) & (ids >= 0))
         return rows, slots[rows]
 

@@ -43,11 +43,11 @@ _DATAGRAM_BYTES = 2 * datagrams.MAX_BYTES
 """Number of bytes read of a datagram, enough to see that it is too large."""
 
 _REST = 4
-"""Rest after each decision on reports, in multiples of the decision's time. Under load, more reports are then
-decided on together, and deciding takes at most a fifth of the time."""
+"""Pause after each decision on reports, in multiples of the decision's time. Under load, more reports are
+then decided on together, and decisions take at most a fifth of the time."""
 
 _LONGEST_REST_S = 1.0
-"""Longest rest, s. While the machine or this process is suspended, deciding seems to take long."""
+"""Longest pause, s. If the machine or this process was suspended, the decision seems to have taken long."""
 
 _log = logging.getLogger("twinbed.controller")
 _End = tuple[grpc.StatusCode, str]
@@ -199,7 +199,7 @@ class Controller:
     def _drain(self, wire: socket.socket) -> None:
         """Process the received datagrams, up to a limit that leaves time for other work. It reads several at
         once, because a pass of the loop costs more than reading a datagram."""
-        # Network errors are reported here, too; the next pass reads on.
+        # This call also reports network errors. The next pass of the loop continues reading.
         with suppress(OSError):
             for _ in range(_DATAGRAMS_AT_ONCE):
                 self.datagram_received(*wire.recvfrom(_DATAGRAM_BYTES))
@@ -323,7 +323,8 @@ class Controller:
 
     async def _speak(self, connection: _Connection, context: Any) -> None:
         """Write orders as they come, and a heartbeat if there are none. An order is made when the previous
-        one is written, so a value that changes several times is sent once, in its latest state."""
+        one is written, so a value that changes several times meanwhile is sent once, with its latest
+        value."""
         with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
             for piece in connection.welcome:
                 await context.write(piece)
@@ -375,7 +376,7 @@ class Controller:
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Schedule one decision for the reports of this pass of the loop, after the rest."""
+        """Schedule one decision for the reports of this pass of the loop, not before the pause has ended."""
         if self._flushing is None:
             loop = asyncio.get_running_loop()
             self._flushing = loop.call_at(max(self._rested_s, loop.time()), self._flush)

@@ -57,10 +57,10 @@ _RECORD_BYTES = RECORD.itemsize
 MAX_RECORDS = (MAX_BYTES - _HEADER.size - _MAC_BYTES) // _RECORD_BYTES
 
 MOST_CORES = 8192
-"""Largest quota and usage of a record that is believed, cores: the largest NR_CPUS of Linux."""
+"""Largest quota and usage that a record may have, cores: the largest NR_CPUS of Linux."""
 
 MOST_BYTES = 1 << 50
-"""Largest memory of a record that is believed, bytes."""
+"""Largest memory that a record may have, bytes."""
 
 
 class Batch(NamedTuple):
@@ -113,7 +113,8 @@ class _Session:
         return self.highest - self.received
 
     def mac(self, body: bytes) -> bytes:
-        """Return the same as `_mac`. It copies a hash that has the key already, which costs half as much."""
+        """Return the same as `_mac`. It copies a hash that already contains the key, which takes half the
+        time."""
         keyed = self._keyed.copy()
         keyed.update(body)
         return keyed.digest()[:_MAC_BYTES]

@@ -56,7 +56,7 @@ class Deployment:
     containers: tuple[Placed, ...]
     watches: tuple[Watch, ...] = ()
 
-    # These are read for each agent and container, so they are looked up and not searched for.
+    # These values are read for each agent and container, so they are stored in dictionaries.
     _placed: Mapping[str, dict[str, Placed]] = field(init=False, repr=False, compare=False)
     _watched: Mapping[str, Sequence[Watch]] = field(init=False, repr=False, compare=False)
 

@@ -115,11 +115,11 @@ class Door:
                 try:
                     connection, address = await loop.sock_accept(self._listener)
                 except OSError:
-                    # The connection was closed, or another part of the process has taken the spare files.
+                    # The connection was closed, or another part of the process has used the spare files.
                     await asyncio.sleep(_REST_S)
                     continue
                 self._take_in(connection, str(address[0]))
-                # What was dismissed ends before the next connection comes.
+                # Dismissed connections end before the next connection comes.
                 await asyncio.sleep(0)
         finally:
             self._listener.close()
@@ -218,7 +218,7 @@ class Door:
             if not first:
                 return
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as inner:
-                # Its name, without a file, is what gRPC calls the peer.
+                # The end's socket has a name without a file. gRPC uses that name for the peer.
                 inner.bind(f"\0{guest.name}")
                 await loop.sock_connect(inner, self._inside)
                 await loop.sock_sendall(inner, first)

@@ -111,14 +111,14 @@ class Hosting:
         return joined
 
     def vanished(self, name: str) -> None:
-        """Let a container go whose cgroup a watch no longer finds."""
+        """Remove a container whose cgroup the watch no longer finds."""
         self._missing.pop(name, None)
         if name in self.containers:
             self.gone(self.containers[name], "its cgroup was removed")
 
     def again(self) -> Joined:
-        """Try again to make or attach containers that could not be, and attached ones whose cgroup was
-        removed. Returns those that are there now."""
+        """Try again to make or attach containers for which this failed, and attached containers whose cgroup
+        was removed. Returns the containers that exist now."""
         joined = Joined()
         for origin, _ in list(self._missing.values()):
             self._take(origin, None, Joined())
@@ -129,7 +129,7 @@ class Hosting:
         return joined
 
     def close(self) -> None:
-        """Let all containers leave in good order. Idempotent."""
+        """End all containers in good order. Idempotent."""
         _let_end(list(self.containers.values()), TERMINATION_GRACE_S)
         for container in list(self.containers.values()):
             self.gone(container, "the agent ends")
@@ -153,7 +153,7 @@ class Hosting:
             if spec is not None:
                 group = self._place.adopt(origin.name)
                 if group is not None and recalled != origin:
-                    # Damaged notes do not say what runs in it.
+                    # The notes are damaged, so it is not known which command runs in the group.
                     group.remove()
                     group = None
                 adopted = group is not None and bool(group.pids())
@@ -219,8 +219,8 @@ class Hosting:
     # --- orders ----------------------------------------------------------------------------------
 
     def carry_out(self, order: Order, report: Report) -> None:
-        """Carry out the order. Note in `report` the limits in force that are larger than ordered, and which
-        containers went before the controller's ids for them came."""
+        """Carry out the order. Note in `report` the limits in force that are larger than ordered, and the
+        containers that left before the controller's ids for them arrived."""
         admitted, requests = [], {}
         for named in order.named:
             container = self.containers.get(named.name)
@@ -263,7 +263,7 @@ class Hosting:
                 self._begin(container)
 
     def _begin(self, container: HostedContainer) -> None:
-        """Arm its trap and start its command, once it has both limits."""
+        """Arm the container's trap and start its command, once it has both limits."""
         armed = container.trap is not None
         self.executor.arm(container, traps_oom=self.traps_oom)
         if container.trap is not None and not armed:
@@ -283,7 +283,7 @@ class Hosting:
         for container in list(self.containers.values()):
             try:
                 if container.attached and container.group is not None:
-                    container.group.charged_bytes()  # raises GroupGoneError once it is gone
+                    container.group.charged_bytes()  # raises GroupGoneError once the group is gone
                 else:
                     self.executor.see_end(container)
             except GroupGoneError:
@@ -327,7 +327,7 @@ class Hosting:
             if container.attached:
                 self._tell("detach", origin, None, why)
         except TwinbedError as error:
-            # The other containers are still to be decided for, or to be let go.
+            # The other containers must still be decided about or removed.
             _log.warning("container %s: %s", container.name, error)
         self._note()
 
@@ -338,7 +338,7 @@ class Hosting:
             return True
 
     def refused(self, container: HostedContainer, error: TwinbedError) -> None:
-        """See Listener. One refused write is no reason to end other people's containers."""
+        """See Listener. One refused write does not end the other containers."""
         self.events["refused"] += 1
         _log.error("container %s: %s", container.name, error)
 
@@ -358,8 +358,8 @@ def _decision(order: Order) -> Decision:
 
 
 def _limits_in_force(container: HostedContainer) -> tuple[float, int]:
-    """Return the CPU quota, cores, and the memory limit, bytes. Before the allocator's first ones they are
-    those of the system that runs it."""
+    """Return the CPU quota, cores, and the memory limit, bytes. Before the allocator's first limits, these
+    are the limits that the other system set."""
     group, quota, size = container.group, container.quota_cores, container.limit_bytes
     assert group is not None
     return quota or group.quota_cores, size or group.limit_bytes

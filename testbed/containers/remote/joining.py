@@ -1,8 +1,8 @@
 """Containers that agents have reported and that are not members yet.
 
 For: checking an agent's report against the deployment. Not for: letting them join, which depends on the
-allocator (books.py). Where many do not fit, they are tried in pieces, so that the controller's loop has its
-turn.
+allocator (books.py). If many containers do not fit, they are tried in pieces, so that the controller's loop
+can do other work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST_NAME = 300
 comes before it."""
 
 TRIED_AT_ONCE, TRY_COSTS = 20_000, 8
-"""Newcomers tried before the loop has its turn again, and of how many more a try has the cost."""
+"""Number of newcomers tried before the loop may do other work, and cost of one try in newcomers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Newcomers:
         self._by_agent: dict[str, dict[str, Newcomer]] = {}
         self.admitting = False
         self._parts: list[list[Newcomer]] = []
-        """What is to be tried together, the next part last."""
+        """The parts still to be tried. The next part comes last."""
 
     def __bool__(self) -> bool:
         return any(self._by_agent.values())
@@ -82,11 +82,11 @@ class Newcomers:
         self._by_agent.pop(agent, None)
 
     def take(self) -> list[Newcomer]:
-        """Return the next ones to try together, and remove them from the waiting ones: all, or the next part
-        of those that did not fit."""
+        """Return the newcomers to try together next, and remove them from the waiting ones. These are all
+        newcomers, or the next part of those that did not fit together."""
         part: list[Newcomer] = []
         while self._parts and not part:
-            # Some may be forgotten or noted again by now.
+            # Some of them may have been forgotten or noted again meanwhile.
             part = [waiting for one in self._parts.pop() if (waiting := self._pop(one)) is not None]
         if not part:
             part = [newcomer for waiting in self._by_agent.values() for newcomer in waiting.values()]
@@ -99,8 +99,8 @@ class Newcomers:
         """Let all `join` together. If that raises ScenarioError, let as many join as possible, and `reject`
         the others.
 
-        What does not fit is tried by halves, the first before the second. A call tries some, and the next one
-        goes on while `admitting`.
+        A part that does not fit is tried in halves, the first half before the second. One call makes some
+        tries. While `admitting` is True, the next call continues.
         """
         tried = 0
         while tried < TRIED_AT_ONCE and (part := self.take()):
@@ -121,7 +121,8 @@ class Newcomers:
 
 
 def in_force(present: Present) -> tuple[float, float]:
-    """Return its CPU limit, cores, and memory limit, bytes. No limit, or an impossible one, is LARGE_*."""
+    """Return a container's CPU limit, cores, and memory limit, bytes. A missing or impossible limit becomes
+    LARGE_*."""
     cores, size = present.quota_cores, present.limit_bytes
     return (
         cores if 0 <= cores < LARGE_CORES else LARGE_CORES,

@@ -53,7 +53,7 @@ class Latest(Columns):
     def own(self, ids: Ids, speakers: NDArray[np.int64]) -> Flags:
         """Return bool[n]: whether each id is a container of the agent that reports it. Any id is allowed."""
         slots = slot(ids)
-        # As in Columns.find, without making lists of those that are members: nearly all are.
+        # This is Columns.find without lists of the member positions, because nearly all ids are members.
         own: Flags = self.ids.take(slots, mode="clip") == ids
         own &= ids >= 0
         own &= self._owner.values.take(slots, mode="clip") == speakers
@@ -75,7 +75,8 @@ class Latest(Columns):
 
 
 def rounds(ids: Ids, rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """Split rows into rounds, in order, without two of one container. size: above all slots."""
+    """Split rows into rounds, in order, so that no round has two rows of one container. size: number above
+    all slots."""
     split: list[NDArray[np.int64]] = []
     first = np.empty(size, np.int64)
     while rows.size:

@@ -110,7 +110,7 @@ class Ledger(Columns):
         up = need > 0
         cleared: Slots = slots[~up]
         if up.any():
-            # No raise that is left after the smallest ones would fit.
+            # After the smallest raises, no remaining raise would fit.
             raises, need = slots[up], need[up]
             order = np.lexsort((need, self._app.values[raises]))
             raises, need = raises[order], need[order]
@@ -154,8 +154,8 @@ class Ledger(Columns):
         return np.logical_not(busy)
 
     def confirm(self, ids: Ids, values: Floats) -> None:
-        """Note that a host wrote the limits that were on their way, and that `values` are in force now. More
-        than was sent or in force before cannot be."""
+        """Record that a host wrote the limits in transit, and that `values` are in force now. Each value
+        counts at most as the larger of the limit sent and the limit in force before."""
         rows, slots = self.find(ids)
         flying = self._flying.values[slots]
         slots = slots[flying]
@@ -164,7 +164,7 @@ class Ledger(Columns):
         self._flying.values[slots] = False
 
     def again(self) -> None:
-        """Send the cuts again that hosts could not carry out as decided."""
+        """Mark for sending again the cuts that hosts could not carry out as decided."""
         of = slice(0, self.size)
         short = self._decided.values[of] & (self._confirmed.values[of] > self._wanted.values[of])
         slots = np.flatnonzero(short)

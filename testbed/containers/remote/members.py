@@ -32,8 +32,8 @@ MOST_CONTAINERS = 100_000
 of an agent that has more."""
 
 MOST_JOINED_BYTES = 64 << 20
-"""Largest size of what an agent says that it has, bytes: about twice that of MOST_CONTAINERS with the longest
-names."""
+"""Largest total size of an agent's report of its containers, bytes: about twice that of MOST_CONTAINERS with
+the longest names."""
 
 _NOBODY = np.empty(0, np.int64)
 
@@ -106,7 +106,7 @@ class AgentState:
 
     @property
     def crowded(self) -> bool:
-        """Whether so many messages wait that the agent cannot be reading them."""
+        """Whether so many messages wait that the agent probably does not read them."""
         outbox = self.outbox
         return max(len(outbox.named), len(outbox.rejected), len(outbox.reclaims)) > MOST_CONTAINERS
 
@@ -217,7 +217,7 @@ class AgentState:
         self.instance, self.host_cores, self.session = instance, host_cores, session
 
     def silence(self) -> None:
-        """Record that its call is over. Unconfirmed messages are forgotten."""
+        """Record that the agent's call is over. Unconfirmed messages are forgotten."""
         self.session, self.complete, self._number = 0, False, 0
         self.outbox, self.joining, self.joining_bytes = Outbox(), Joined(), 0
         self._on_the_way.clear()
@@ -261,7 +261,7 @@ def _fill(column: Any, numbers: Iterable[float]) -> None:
 
 def next_orders(states: Sequence[AgentState], cpu: Ledger, memory: Ledger) -> list[bytes | None]:
     """Return each agent's next order, serialised. Names come before limits, and no limit comes before its
-    container is named. None: there is nothing to send, or the agent's answers are awaited first.
+    container is named. None: there is no message to send, or the agent must answer first.
 
     All orders are made in the same two messages. After each 10,000 blocks that protobuf frees, of which a new
     order takes seven, it returns all free memory of the process to the kernel. Getting that memory again cost
@@ -293,7 +293,7 @@ class Reclaims:
         self._numbers = 0
 
     def ask(self, app: int, agents: set[str]) -> int:
-        """Return a new request's number. If there is no agent to ask, there is nothing to wait for."""
+        """Return a new request's number. Without agents, no answer is awaited."""
         self._numbers += 1
         if agents:
             self._open[self._numbers] = Reclaim(app, set(agents))

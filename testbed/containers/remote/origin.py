@@ -50,7 +50,7 @@ class Origin:
             tuple(wanted.command),
             dict(wanted.environment),
             dict(wanted.attach),
-            # `spec` checks it together with the name, because both came over the network.
+            # `spec` checks the command together with the name, because both came over the network.
             runtime=wanted.runtime or "process",  # type: ignore[arg-type]
         )
 

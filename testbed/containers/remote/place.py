@@ -36,9 +36,9 @@ _NOTES = "containers.json"
 
 
 class CgroupPlace:
-    """The groups of the agent `name`: made for it, found again after a crash, or attached to. driver: this
-    machine's driver. state: folder for notes. Raises BackendError while another process is the agent of this
-    name."""
+    """The groups of the agent `name`: groups that it made, found again after a crash, or attached to. driver:
+    this machine's driver. state: folder for notes. Raises BackendError while another process is the agent of
+    this name."""
 
     def __init__(self, name: str, driver: V1 | V2, state: Path = STATE) -> None:
         self._run = lasting_run(name)

@@ -41,7 +41,8 @@ LOG_INTERVAL_S = 1.0
 
 
 class RefusedError(Exception):
-    """Raised when an agent may not register, or may not go on. The text goes to the agent and to the log."""
+    """Raised when an agent may not register, or may not continue its call. The text goes to the agent and to
+    the log."""
 
 
 class Refusals:

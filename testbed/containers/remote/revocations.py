@@ -53,7 +53,8 @@ class Revocations:
         self._serials = frozenset(_read(self._path))
 
     def __call__(self) -> frozenset[int]:
-        """Return the serial numbers in the list. While it is damaged, earlier revocations stay in force."""
+        """Return the serial numbers in the list. While the list is damaged, earlier revocations stay in
+        force."""
         version = _version(self._path)
         if version != self._seen:
             self._seen = version

@@ -5,7 +5,7 @@ for: the messages (messages.proto), nor their use (controller.py, agent.py).
 docs/decisions/0013-one-stream-per-agent.md explains why it has generic handlers and no generated stubs.
 
 Both sides wait with `asyncio.timeout`. Python 3.11's `asyncio.wait_for` forgets a cancellation that comes
-together with a message. A call that is over would go on.
+together with a message. A call that is over would then continue.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The JSON form of a service graph (control.services), which a deployment hands to its containers.
 
 For: writing and reading it. Not for: running it (serve.py), addresses (deploy.py) nor the text that a user
-writes (lab.containers.input.services.application). The twin's network_s is not in it, because the way between
-two real processes takes as long as the loopback device needs. The reader follows the types of the fields of
+writes (lab.containers.input.services.application). The twin's network_s is left out, because messages between
+real processes take as long as the loopback device needs. The reader follows the types of the fields of
 control.services. It does not use pydantic, which would add 5 MiB to the memory of every container.
 """
 
@@ -26,7 +26,7 @@ _WORDS: Mapping[object, tuple[Callable[[object], bool], str]] = {
 
 
 def to_plain(app: ServiceApp) -> dict[str, Any]:
-    """Return what `from_plain` reads. Draws are their names in lower case."""
+    """Return an application as plain data that `from_plain` reads. Draws are their names in lower case."""
     return asdict(app, dict_factory=lambda items: {key: _plain(value) for key, value in items})
 
 
@@ -50,7 +50,7 @@ def _read(kind: Any, value: Any, key: str) -> Any:
     if kind is Draw:
         draws = {draw.name.lower(): draw for draw in Draw}
         if not isinstance(value, str) or value not in draws:
-            raise ScenarioError(f"{key}: {value!r} is none of {', '.join(draws)}")
+            raise ScenarioError(f"{key}: {value!r} is not one of {', '.join(draws)}")
         return draws[value]
     if get_origin(kind) is UnionType:
         kind = get_args(kind)[0]

@@ -5,9 +5,9 @@ Runnable parts take turns of QUANTUM_S. That is processor sharing, up to the len
 container of m threads each run at min(1, m/k) of a CPU, if the kernel gives that container m CPUs.
 
 The event loop's thread is the first of the m. So a container with one thread never uses more than one CPU,
-and a part that runs alone needs no other thread (a hand-over costs some 50 µs); the further threads are woken
-when several parts are runnable. While it burns, the loop answers connections up to a turn late. m is at most
-the number of CPUs of this machine: more threads could not run at once.
+and a part that runs alone needs no other thread (a hand-over costs some 50 µs). The further threads are woken
+when several parts are runnable. While the loop's thread burns, connections are answered up to a turn late. m
+is at most the number of CPUs of this machine, because more threads could not run at once.
 
 The work is PBKDF2, which releases the interpreter's lock for the whole call and needs no memory. It is
 measured by the thread's own CPU clock, so waiting, throttling and stolen time do not count.
@@ -28,7 +28,7 @@ QUANTUM_S = 0.0005
 
 _QUANTUM_NS = round(QUANTUM_S * 1e9)
 _CALL_NS = 5_000
-"""Approximate cost of a call of PBKDF2 besides its iterations, ns. Less demand than this is not burnt."""
+"""Approximate cost of a call of PBKDF2 besides its iterations, ns. A smaller demand is not burnt."""
 
 
 class _Part:
@@ -122,7 +122,8 @@ class Burner:
 
 
 def _speed() -> float:
-    """Return the nanoseconds of an iteration: the least of a few measurements, as the first ones are cold."""
+    """Return the duration of an iteration, ns: the least of a few measurements, because the first ones run
+    with cold caches."""
     count = 1000
     measured = []
     for _ in range(5):

@@ -33,7 +33,8 @@ _CONNECT_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A container to start. ready: whether it answers by now; it does not wait, and is polled."""
+    """A container to start. ready: function to poll; returns whether the container answers by now, without
+    waiting."""
 
     spec: ContainerSpec
     ready: Callable[[], bool]
@@ -75,7 +76,7 @@ def deploy(app: ServiceApp, folder: Path, *, seed: int = 0) -> Deployment:
 def loopback_address() -> tuple[str, socket.socket]:
     """Return a loopback address that no other deployment has, and the socket that holds it until it is
     closed."""
-    # Not drawn from the run's seed: two runs of the same seed may run side by side.
+    # The seed of the run does not decide the address, because two runs of the same seed may run side by side.
     draws = random.SystemRandom()
     for _ in range(_ATTEMPTS):
         host = f"127.{draws.randrange(64, 128)}.{draws.randrange(256)}.{draws.randrange(1, 255)}"
@@ -145,7 +146,7 @@ class _Answers:
         return answer.startswith(b"HTTP/1.1 204")
 
     def _ask(self) -> socket.socket:
-        # On loopback connecting takes no time: the kernel does it, whatever the process is at.
+        # On loopback, the kernel connects at once, even if the other process is busy.
         connection = socket.create_connection(self._address, timeout=_CONNECT_S)
         message = f"GET {READY_PATH} HTTP/1.1\r\nHost: {self._address[0]}\r\nConnection: close\r\n\r\n"
         connection.sendall(message.encode("ascii"))

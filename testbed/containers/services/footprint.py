@@ -1,9 +1,9 @@
-"""The memory of a container made real: its base, what visits hold, and caches that grow.
+"""The memory of a container as real pages: its base, the memory that visits hold, and caches that grow.
 
 For: pages that are really touched, so that the container's cgroup is charged for them, and an OOM trap holds
-the process that touches one too many. Not for: limits. Memory that a visit gave back is kept for later visits
-for TRIM_S (touching fresh pages costs 0.6 µs per KiB in a virtual machine), and then returned to the kernel,
-as allocators do. So the charge follows the largest number of visits of the last TRIM_S.
+the process that touches a page above the limit. Not for: limits. Memory that a visit gave back is kept for
+later visits for TRIM_S (touching fresh pages costs 0.6 µs per KiB in a virtual machine), and then returned to
+the kernel, as allocators do. So the charge follows the largest number of visits of the last TRIM_S.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from pathlib import Path
 from control.services import Memory
 
 TRIM_S = 1.0
-"""Time for which memory that no visit needs is kept, s: long against the gaps between requests, short against
-the seconds in which policies change memory limits."""
+"""Time for which memory that no visit needs is kept, s. It is much longer than the gaps between requests, and
+much shorter than the time between changes of memory limits."""
 
 _MAP_NORESERVE = 0x4000  # not in Python's mmap; <asm-generic/mman.h>
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
 
 
 class Footprint:
-    """A container's memory. To be made last, when the process has its final size, in its event loop."""
+    """A container's memory. Make it last, when the process has its final size, in the process's event
+    loop."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

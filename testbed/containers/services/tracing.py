@@ -23,7 +23,7 @@ PORT = 9000
 """UDP port of the collector of spans, at the deployment's address."""
 
 FIRST_PORT = 9001
-"""TCP port of a deployment's first container; the next ports are the others'."""
+"""TCP port of a deployment's first container. The other containers have the next ports."""
 
 Call = tuple[str, int, int, int]
 """A call: its span's name, the port of the container that answered, and when it was made and answered, ns of
@@ -56,7 +56,7 @@ class Teller:
         self._socket.connect((host, PORT))
 
     def tell(self, visit: Visit) -> None:
-        """Tell of a visit's calls. What the kernel does not take is lost."""
+        """Send a datagram about a visit's calls. It is lost if the kernel does not take it."""
         if visit.calls:
             with suppress(OSError):
                 self._socket.send(json.dumps(visit.calls).encode("ascii"))

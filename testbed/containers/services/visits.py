@@ -98,7 +98,7 @@ class Visits:
         return True
 
     async def _call(self, call: Call, visit: Visit | None) -> bool:
-        """Make the call until an attempt succeeds or none is left. Return whether one succeeded."""
+        """Make a call until an attempt succeeds or no attempt is left. Return whether one succeeded."""
         for attempt in range(1 + call.retries):
             if attempt and call.backoff_s:
                 await asyncio.sleep(call.backoff_s)
@@ -108,7 +108,7 @@ class Visits:
                 else:
                     async with asyncio.timeout(call.timeout_s):
                         status = await self._ask(call.handler, visit)
-            except OSError:  # refused, reset, or given up: TimeoutError is one of them
+            except OSError:  # refused, reset or timed out; TimeoutError is an OSError
                 continue
             if status == HTTPStatus.OK:
                 return True

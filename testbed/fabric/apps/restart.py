@@ -3,8 +3,8 @@
 For: measuring the loss of a training without redundancy. It is the counterpart of twin.fabric.checkpoints.
 Not for: the job itself (training.py, ddp_worker.py); saving and loading are torch's own. Source: our design.
 
-The supervisor knows only what one in production knows: a process ended with an error. It ends the others,
-waits until the path works again, and starts all of them again.
+As in production, the supervisor only learns that a process ended with an error. It ends the others, waits
+until the path works again, and starts all of them again.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def losses(lives: Sequence[Life]) -> Losses:
     for life, following in itertools.pairwise(lives):
         before, after = life.trained, following.trained
         reached = max(reached, before.reached)
-        # A life that never computed spent all its time on starting.
+        # A life in which no iteration was computed spent all its time on starting.
         last_ns = int(before.ended_ns[-1]) if len(before.ended_ns) else before.ready_ns or life.noticed_ns
         ready_ns = after.ready_ns or following.noticed_ns
         again = min(reached - after.first, len(after.ended_ns))

@@ -71,7 +71,7 @@ def message(kind: int, body: bytes = b"", number: int = 0) -> bytes:
 
 
 class Listener:
-    """Plays bfdd's part towards a data plane. path: path of the socket on which it listens."""
+    """Takes bfdd's place towards a data plane. path: path of the socket on which it listens."""
 
     def __init__(self, path: Path) -> None:
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

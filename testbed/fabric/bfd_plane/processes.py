@@ -38,7 +38,7 @@ class Freeze:
 class Down:
     """A session that was up went down.
 
-    at_ns: time, CLOCK_MONOTONIC. peer: IPv4 address. diagnostic: 1: nothing was heard; 3: the peer said so.
+    at_ns: time, CLOCK_MONOTONIC. peer: IPv4 address. diagnostic: 1: no packet came; 3: the peer reported it.
     silent_ns: time since the last packet. credit_ns: part of it that freezes of this end excuse.
     """
 
@@ -75,7 +75,7 @@ def start(
 
 def launch(fabric: Fabric, router: Host | Tor, listener: Path) -> None:
     """Start a router's data plane, until the fabric is removed. listener: socket of its bfdd."""
-    # A fast path may also start later, or run for a while only.
+    # A fast path may also start later, or run for part of the time only.
     tell = tell_socket(fabric, router) if isinstance(router, Host) else None
     process = start(
         router.namespace,

@@ -205,7 +205,7 @@ class Daemon:
 def _guard(hops: list[Hop]) -> int:
     """Start the process that empties the routing table once this one has ended, however that happens.
 
-    Returns the end of a pipe. Closing it lets that process go on.
+    Returns the end of a pipe. Closing it lets that process continue.
     """
     reading, writing = os.pipe()
     if os.fork():

@@ -99,7 +99,7 @@ class BpfRules:
         return {"frames_sent": sent, "frames_left": left, "room": self.tunnel.room}
 
     def close(self) -> None:
-        """See `port.Applier`. The program goes on working."""
+        """See `port.Applier`. The program keeps working."""
         for tunnel in (self._tunnel, *self._others.values()):
             if tunnel is not None:
                 tunnel.close()
@@ -203,7 +203,8 @@ class BpfRules:
     def _attach(self, devices: Sequence[int], *, afresh: bool = False) -> None:
         """Attach the program to devices that lack it. Raises BackendError.
 
-        afresh: whether to remove the device's old rules first. No dump showed them while it was detached.
+        afresh: whether to remove the device's old rules first, which no dump showed while the program was
+        detached.
         """
         named = [filter_ for filter_ in _filters(self._netlink, devices) if filter_.name == self._name]
         attached = {filter_.device: filter_ for filter_ in named}

@@ -24,7 +24,7 @@ STEPS_PER_S = GPU_CORES / trainee.STEP_CPU_S / COMPRESSION
 
 
 def trainings(jobs: Workload, timing: Timing = Timing()) -> list[Training]:  # noqa: B008 - it is frozen
-    """Each job as a program."""
+    """Return each job as a program."""
     every = round(timing.checkpoint_s * STEPS_PER_S)
     return [
         Training(
@@ -78,7 +78,7 @@ class Testbed:
 
 
 def workload(submit_s, gpus, steps, speeds=(1.0,)) -> Workload:
-    """speeds: by type, alike for all jobs."""
+    """Return a workload. speeds: speeds by type, the same for all jobs."""
     n = len(gpus)
     return Workload(
         np.asarray(submit_s, float),

@@ -1,4 +1,4 @@
-"""The backends that this machine has: the twin always, real jobs where root may make cgroups."""
+"""The backends that can run on this machine: the twin always, real jobs where root may make cgroups."""
 
 from __future__ import annotations
 

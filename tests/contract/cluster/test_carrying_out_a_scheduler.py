@@ -24,7 +24,7 @@ ONE, TWO_TYPES = cluster((0, 1)), cluster((0, 2), (1, 2))
 
 
 def scheduler(policy: str, where) -> Scheduler:
-    """Set for jobs of some seconds."""
+    """Return a scheduler with settings for jobs of a few seconds."""
     given = {
         "tiresias": settings("tiresias", {"thresholds_gpu_s": [8.0]}),
         "gavel": settings("gavel", {"round_s": 12.0, "least_between_s": 0.0}),
@@ -34,7 +34,8 @@ def scheduler(policy: str, where) -> Scheduler:
 
 @dataclass
 class Scripted(Scheduler):
-    """Gives job 0 one GPU of each of these servers in turn, each for so many seconds."""
+    """A scheduler that gives job 0 one GPU of each of these servers in turn, each for the given number of
+    seconds."""
 
     servers: tuple[int, ...]
     seconds: float
@@ -61,7 +62,7 @@ def check_books(where, jobs, done: Outcome) -> None:
     assert np.isclose((done.restart_s * jobs.gpus).sum(), done.restart_gpu_s.sum())
     spans = done.spans
     held = np.bincount(spans.job, spans.gpus * (spans.end_s - spans.begin_s), len(jobs))
-    # A real job's time is booked at looks, of which there are five in a second of the cluster.
+    # A real job's time is booked when its backend looks at it, five times per second of the cluster.
     assert np.allclose(held, done.held_s * jobs.gpus, rtol=0.1, atol=3.0)
     for at_s in spans.begin_s:
         now = (spans.begin_s <= at_s) & (spans.end_s > at_s + 1e-6)
@@ -83,13 +84,13 @@ def test_the_books_of_every_policy_are_right(cluster_backend: Backend, policy: s
 @pytest.mark.parametrize("policy", ["gavel-sharing", "gandiva"])
 def test_two_jobs_on_one_gpu_are_as_fast_as_beside_each_other(cluster_backend: Backend, policy: str) -> None:
     sharing = Sharing(np.zeros(2, np.int64), np.full((1, 1, 1), 0.6))
-    # Long enough for a quota to count that a busy machine sets late.
+    # The job is long enough that a quota counts, even if a busy machine sets the quota late.
     jobs = replace(workload([0, 0], [1, 1], [40, 40]), sharing=sharing)
     done = cluster_backend.run(ONE, jobs, scheduler(policy, ONE), Timing(12.0, True, 2.0, 5.0, 1.0))
 
     assert np.allclose(done.left_steps, 0)
     assert done.preemptions.tolist() == [0, 0]
-    # Both had the GPU from the first round to the first end, and it counts once.
+    # Both jobs had the GPU from the first round to the first end, and the GPU counts once.
     assert done.first_start_s.max() < done.finish_s.min()
     assert (done.busy_gpu_s <= done.capacity_gpu_s + 1e-3).all()
     assert np.isclose(done.held_gpu_s.sum(), done.busy_gpu_s.sum())
@@ -122,7 +123,7 @@ def test_first_come_first_served_has_one_job_after_the_other(cluster_backend: Ba
 
 
 class _Yielding(Scheduler):
-    """Lets job 0 take eight steps, and then whoever came last have the GPU."""
+    """A scheduler that lets job 0 take eight steps, and then gives the GPU to the newest job."""
 
     at_events = True
 
@@ -142,13 +143,13 @@ def test_a_preempted_job_keeps_its_work(cluster_backend: Backend) -> None:
     assert done.preemptions.tolist() == [1, 0]
     assert done.finish_s[1] < done.finish_s[0]
     assert done.undone_s.tolist() == [0, 0]
-    # Work that was lost would be done again: at least the 8 s before the preemption.
+    # A job that lost work would have to repeat at least the 8 s before the preemption.
     works_s = done.held_s[0] - done.restart_s[0]
     assert works_s < 24 + 8
 
 
 def test_a_slower_type_takes_longer(cluster_backend: Backend) -> None:
-    # Long enough for a quota to count that a busy machine sets late.
+    # The job is long enough that a quota counts, even if a busy machine sets the quota late.
     jobs = workload([0], [1], [25], (1.0, 0.4))
     fast, slow = (cluster_backend.run(TWO_TYPES, jobs, Scripted((server,), 1e9), TIMING) for server in (0, 1))
     works_s = [float(done.held_s[0] - done.restart_s[0]) for done in (fast, slow)]
@@ -185,7 +186,7 @@ def test_in_rounds_a_scheduler_is_asked_at_their_ends_only(cluster_backend: Back
 
 
 class _InRounds(Scheduler):
-    """Answers as another scheduler does, which notes when it is asked, but is asked in rounds."""
+    """A scheduler that answers like another one and notes when it is asked, but decides in rounds."""
 
     def __init__(self, noting: Scripted) -> None:
         self._noting = noting

@@ -1,4 +1,5 @@
-"""The twin and plain processes, and emulated machines where root may make cgroups and networks."""
+"""The backends that can run on this machine: the twin and plain processes always, emulated machines where
+root may make cgroups and networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backends of the contract of markets, behind the same line: run this job under this policy."""
+"""The backends of the contract of markets. Each has the same interface: run this job under this policy."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ TERMS = Terms(work_s=36.0, deadline_s=80.0, restart_s=4.0, tick_s=4.0, on_demand
 
 
 def market(*zones: tuple[tuple[float, float], ...], speeds: tuple[float, ...] = (), **more: float) -> Market:
-    """A zone is pairs of time and machines; spot costs 0.3 $ a second, and the second zone's region is
-    another."""
+    """Return a market. A zone is given as pairs (time, number of machines). Spot costs 0.3 $ per second, and
+    the second zone is in another region."""
     made = [
         Zone(
             f"zone-{number}",
@@ -78,7 +78,7 @@ class Testbed:
 
 
 class Processes:
-    """Plain processes that need no right: the job itself keeps to its part of a core."""
+    """Plain processes that need no rights. The job limits itself to its part of a core."""
 
     name, ahead_s = "processes", COMPRESSION * PERIOD_S
 
@@ -150,7 +150,7 @@ class Plain:
 
 
 def training(offered: Market, timing: Timing) -> Training:
-    """The job as a program."""
+    """Return the job as a program."""
     steps, every = (round(seconds * STEPS_PER_S) for seconds in (TERMS.work_s, timing.every_s))
     command = (sys.executable, str(TRAINEE), "--steps", str(steps))
     return Training(command, TRAINEE.parent, offered.machines, steps, every)

@@ -23,7 +23,7 @@ TAKEN = ((0.0, 1.0), (25.0, 0.0))
 
 @dataclass
 class Scripted:
-    """Takes these places in turn, one for each tick, and the last one from then on."""
+    """A policy that chooses these places in turn, one per tick, and then keeps the last one."""
 
     places: tuple[int, ...]
     seen: list[State] = field(default_factory=list)
@@ -85,7 +85,7 @@ def test_who_saves_at_the_notice_loses_nothing(market_backend: Backend) -> None:
 def test_who_does_not_save_loses_the_work_since_the_last_save(market_backend: Backend) -> None:
     policy = Scripted((*[0] * 7, ON_DEMAND))
     offered = market(TAKEN, notice_s=0.5)
-    # A real start hides behind the 14 s. The job works from then to 25 s, and saves at 7 s of work.
+    # The real start fits into the 14 s. The job then works until 25 s, and saves at 7 s of work.
     done = market_backend.run(offered, policy, replace(TIMING, saves=False, start_s=14.0))
     check_books(offered, done)
     assert [what for _, what, _ in done.events] == ["notice", "lost"]

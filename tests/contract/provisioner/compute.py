@@ -13,7 +13,8 @@ ZONE_URL = f"https://www.googleapis.com/compute/v1/projects/some-project/zones/{
 
 
 class Compute:
-    """fault_at: number of the command that fails, counted from 0; late: after it had its effect."""
+    """A fake of Compute Engine. fault_at: number of the command that fails, from 0. late: whether it fails
+    after its effect."""
 
     def __init__(self, fault_at: int | None = None, *, late: bool = False) -> None:
         self.fault_at, self.late = fault_at, late

@@ -1,4 +1,4 @@
-"""The backends that this machine has: virtual and the adapter always, emulated types where root may."""
+"""The backends that can run on this machine: virtual and the adapter always, emulated types only for root."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CANNOT = {("twin", "test_a_job_that_dies_is_a_reading_and_no_error"): "no job ru
     params=["twin", "gcloud", pytest.param("emulated", marks=(pytest.mark.root, pytest.mark.slow))]
 )
 def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-    """What makes the backend, with a fault if one is asked for."""
+    """Return a function that makes the backend, with a fault if the case asks for one."""
     reason = CANNOT.get((request.param, request.node.originalname))
     if reason is not None:
         request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))

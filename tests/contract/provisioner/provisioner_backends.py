@@ -36,7 +36,8 @@ def order(token: str = "t1", command: tuple[str, ...] = TRAINS, owner: str = OWN
 
 
 class Backend(Protocol):
-    """fault_at: number of the inner call that fails; late: after its effect. inner: how many there were."""
+    """A backend. fault_at: number of the inner call that fails. late: whether it fails after its effect.
+    inner: number of inner calls so far."""
 
     provisioner: Provisioner
     inner: int

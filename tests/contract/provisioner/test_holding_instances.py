@@ -1,4 +1,5 @@
-"""What every provisioner does, virtual, emulated or a real cloud's: hold what was ordered, and no more."""
+"""What every provisioner does (virtual, emulated or a real cloud's): it holds what was ordered, and no
+more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backends that this machine has, and reconcilers to start on them."""
+"""The backends that can run on this machine, and reconcilers to start on them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 @cache
 def _missing(backend: str) -> str:
-    """Return what this machine lacks for a backend; empty if nothing."""
+    """Return what this machine lacks for a backend; "" if nothing."""
     if backend == "linux-flower":
         lacks = "this kernel has no cls_flower or no act_tunnel_key; see make test-vm"
         return "" if FlowerRules.works() else lacks

@@ -48,7 +48,7 @@ def gateway(uplink: int) -> int:
 
 
 class Backend(Protocol):
-    """What a case may do. dumps, rule_changes: numbers that the agent has requested so far."""
+    """The actions of a case. dumps, rule_changes: how many of each the agent has requested so far."""
 
     dumps: int
     rule_changes: int
@@ -58,29 +58,29 @@ class Backend(Protocol):
     def crash(self) -> None: ...
 
     def learn(self, address: int, host: int) -> None:
-        """Routing installs the entry in place of another host's."""
+        """Let routing install the entry in place of another host's."""
 
     def withdraw(self, address: int, host: int) -> None: ...
 
     def route(self, host: int, *, present: bool = True) -> None: ...
 
     def uplink(self, uplink: int, *, alive: bool) -> None:
-        """The gateway at one of UPLINKS answers or does not."""
+        """Let the gateway at one of UPLINKS answer, or not."""
 
     def local(self, address: int, *, present: bool = True) -> None:
-        """The address is seen at the representor of this host."""
+        """Let the address appear at the representor of this host, or vanish."""
 
     def strangers_rule(self, address: int, host: int) -> None:
-        """Another program installs a rule."""
+        """Let another program install a rule."""
 
     def lose_our_rule(self, address: int) -> None:
-        """Another program removes a rule of ours."""
+        """Let another program remove one of our rules."""
 
     def take_only(self, rules: int) -> None:
-        """The kernel refuses more than this number of rules from now on."""
+        """Let the kernel refuse more rules than this number from now on."""
 
     def lose_messages(self, lost: bool) -> None:
-        """Lose all notifications from now on, or none."""
+        """Let the kernel lose all notifications from now on, or none."""
 
     def rules(self) -> dict[int, int]:
         """Return address → host of our rules."""

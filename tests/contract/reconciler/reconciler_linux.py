@@ -104,7 +104,7 @@ class Linux(ABC):
 
     @abstractmethod
     def applier(self, owner: int) -> Applier:
-        """What makes and removes the rules of an owner."""
+        """Return the object that makes and removes an owner's rules."""
 
     def close(self) -> None:
         self.crash()
@@ -130,7 +130,7 @@ class Linux(ABC):
     def crash(self) -> None:
         if self._agent is not None:
             self._agent.close()
-            # A successor opens what the dead agent left.
+            # The next agent opens the map that the dead agent left.
             self._ours = self.applier(OWNER)
         self._agent = None
 

@@ -45,7 +45,7 @@ failures = st.sampled_from([0.0, 0.3, 1.0])
 
 
 def places(state: ForwardingState, *, with_route: bool) -> dict[int, set[int]]:
-    """Return mac → VTEPs in its entries, without addresses on this host."""
+    """Return mac → VTEPs in the entries of that mac. Addresses on this host are left out."""
     local = set(state.bridge.mac.tolist())
     dead = {
         link
@@ -69,7 +69,7 @@ def places(state: ForwardingState, *, with_route: bool) -> dict[int, set[int]]:
 class AnyInterleaving(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 1000), loss=shares, failure=failures)
     def a_host(self, seed, loss, failure):
-        # Dumps and rules are slow, so that things happen meanwhile.
+        # Dumps and rule changes are slow, so that other events happen meanwhile.
         slow = replace(
             QUIET, buffer_messages=3, dump_s=5e-3, dump_entry_s=1e-3, rule_s=2e-3, overtaken_s=0.05
         )

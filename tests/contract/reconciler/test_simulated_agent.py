@@ -36,7 +36,7 @@ EVPN = frozenset({Table.EVPN_FDB})
 
 
 class Scripted:
-    """Answers the first event of each kind with what it was given for it, and remembers all events."""
+    """A controller that answers the first event of each kind as given, and remembers all events."""
 
     def __init__(self, answers) -> None:
         self._answers, self.events = dict(answers), []
@@ -143,7 +143,7 @@ def test_rule_changes_are_made_one_after_the_other_and_answered_whole():
 
     (answer,) = controller.seen(Installed)
     assert answer.at_s == pytest.approx(0.3)
-    # One's own changes are no news.
+    # An agent is not notified of its own changes.
     assert not controller.seen(Changed)
 
 

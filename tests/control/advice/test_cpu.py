@@ -39,7 +39,7 @@ def test_as_much_cpu_as_percentiles_take_goes_where_it_saves_most_work():
 
 
 def test_what_ran_lately_counts_more_than_what_ran_before():
-    # Both used as much, but the first is over, and the second has begun.
+    # Both rows used the same CPU time, but the first has stopped and the second has begun.
     early = np.where(np.arange(400) < 200, 2.0, 0.0)
     own = usage(np.stack([early, early[::-1]]))
     windows = [late_of(own.part(int(begin * 400), 400)) for begin in cpu.WINDOWS]
@@ -77,7 +77,7 @@ def test_no_division_of_as_much_cpu_on_the_levels_leaves_less_work_late(data, ro
         late[max(np.flatnonzero(levels[:, row] <= found[row] * (1 + 1e-9))), row] for row in range(rows)
     )
     cost = levels * replicas
-    # Each row's cost counts as a whole part of the grid.
+    # Each row's cost is rounded up to whole parts of the grid.
     room = total - rows * (total - least) / cpu.GRID
     for choice in itertools.product(range(count), repeat=rows):
         picked = np.array(choice), np.arange(rows)

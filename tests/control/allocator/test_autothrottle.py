@@ -158,7 +158,7 @@ def test_the_tower_is_told_the_mean_allocation_of_each_application():
         # The third is heard of in every other period only, and its quota doubles half way.
         report(row, {first: 2.0, second: 1.0} | ({third: 8.0 if row > 1 else 4.0} if row % 2 else {}))
     allocator.on_service(served([1.0, 1.0], [0.1, 0.1]))
-    # Of the third, nothing is known of the next interval.
+    # The next interval of the third container is unknown.
     report(4, {first: 3.0, second: 1.0})
     allocator.on_service(served([1.0, 1.0], [0.1, 0.1]))
     assert told == [pytest.approx([2.0, 3.0]), pytest.approx([1.0 + (4.0 + 8.0) / 2, 1.0])]

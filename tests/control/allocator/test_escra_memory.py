@@ -47,7 +47,7 @@ def test_a_held_container_is_granted_one_step():
 
 
 def test_the_last_bytes_of_the_pool_are_granted_without_a_reclaim():
-    # Of 960 MiB four containers get 192 each; 192 are the pool, which is twelve steps.
+    # The four containers get 192 MiB each of 960; the pool keeps 192 MiB, which is twelve steps.
     escra, ids = started(memory=960 * MIB)
     decision = escra.on_oom(oom([ids[0]], [192 * MIB]))
     assert limits(decision) == {ids[0]: 384 * MIB}
@@ -100,7 +100,7 @@ def test_only_who_cannot_be_served_after_a_reclaim_is_left_to_the_oom_killer():
     assert set(limits(decision)) == {ids[0], ids[2]}
     assert limits(decision)[ids[2]] == (201 * MIB + int(MIB * 15 / 25) // PAGE_BYTES * PAGE_BYTES)
     assert decision.kill.tolist() == [ids[1]]
-    # It stays a member with its limit until the backend says that it left.
+    # The container stays a member with its limit until the backend reports that it left.
     assert escra.memory.limit_bytes[ids[1]] == 200 * MIB
     assert escra.roster.member(np.array([ids[1]])).all()
 

@@ -1,11 +1,13 @@
 """The loops over arrays of Escra's memory rule book what the rule itself books."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.escra_memory_settle import credit, grant
+from control.allocator.model import NOTHING
 from tests.control.allocator.fleets import MIB, application, join, oom, shrunk
 
 APPS = [0, 1, 0, 1, 0]
@@ -45,3 +47,11 @@ def test_there_are_no_books_while_a_container_waits():
     escra = started()
     escra.on_oom(oom(escra.roster.ids[:1], [2000 * MIB]))
     assert escra.memory_books() is None
+
+
+@pytest.mark.parametrize("rule", ["on_oom", "on_reclaimed"])
+def test_there_are_no_books_for_a_class_with_a_rule_of_its_own(rule):
+    own = type("Own", (Escra,), {rule: lambda self, event: NOTHING})(EscraSettings())
+    own.start([application(memory_bytes=500 * MIB)], join([0]))
+    assert own.memory_books() is None
+    assert started().memory_books() is not None

@@ -34,7 +34,7 @@ def test_a_state_is_use_slo_load_and_mix_within_bounds():
 
 
 def test_an_actor_says_its_largest_output():
-    # One layer: keep says 0.5, raise the use, lower 1 − use.
+    # One layer: KEEP has the output 0.5, RAISE the use, LOWER 1 − use.
     layers = (([[0.0] * INPUTS, [1.0] + [0.0] * 5, [-1.0] + [0.0] * 5], [0.45, 0.0, 1.0]),)
     actor = Actor(layers, 0.1)
     states = np.zeros((3, INPUTS))

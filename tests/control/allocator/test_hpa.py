@@ -89,8 +89,8 @@ def test_fewer_replicas_come_when_nobody_wanted_more_for_five_minutes(first):
     hpa, counts = Hpa(HpaSettings(target_utilisation=0.5)), [6]
     for step in range(1, 25):
         counts.append(sync(hpa, 9000 + 15.0 * step, counts[-1], first if step == 1 else 0.1))
-    # What there was is the first recommendation, after 15 s, and six are needed then or not. 300 s later
-    # neither counts any longer.
+    # The first recommendation, after 15 s, is the present number of replicas, and six are needed or not. 300
+    # s later neither counts.
     assert counts[1:22] == [6] * 21
     assert counts[22] == 2
 

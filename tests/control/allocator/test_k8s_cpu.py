@@ -23,6 +23,17 @@ def test_the_quota_is_the_usage_over_the_target():
     assert list(fleet.cores.values()) == pytest.approx([0.8])
 
 
+def test_a_container_that_has_not_reported_keeps_its_first_quota():
+    fleet = driven()
+    fleet.run(14, lambda _: (0.4, MIB))
+    (new,) = fleet.join([0], ([1.5], [MIB]))
+    old = fleet.ids[0]
+    fleet.period({old: (0.4, MIB)})
+    assert (fleet.cores[old], fleet.cores[new]) == pytest.approx((0.8, 1.5))
+    fleet.run(15, lambda _: (0.3, MIB))
+    assert (fleet.cores[old], fleet.cores[new]) == pytest.approx((0.8, 0.6))
+
+
 def test_a_window_of_one_interval_is_the_shortest():
     assert make("k8s-cpu", {"window_s": 15.0, "interval_s": 15.0})
     with pytest.raises(ScenarioError, match="shorter than interval_s"):

@@ -43,6 +43,7 @@ def test_the_policies_of_the_comparison_are_there():
         ("autopilot", {"cpu_statistic": "median"}, "autopilot.cpu_statistic"),
         ("autopilot", {"update_interval_s": 0.5}, "autopilot.update_interval_s: 0.5 s is shorter than"),
         ("autopilot", {"decays": (0.1, 2.0)}, "autopilot.decays: 2.0"),
+        ("autopilot", {"decays": "0.1/x"}, "autopilot.decays: 'x' is not a number"),
         ("autopilot", {"margins": ()}, "autopilot.margins: the ensemble needs at least one"),
         ("autothrottle", {"target_busy": 1.5}, "autothrottle.target_busy"),
         ("autothrottle", {"window": 0}, "autothrottle.window"),

@@ -55,6 +55,7 @@ def test_all_members_by_slot_are_found_without_copies():
     members.join(join([0, 1, 0]))
     assert members.find(members.living()) == (slice(0, 3), slice(0, 3))
     assert members.find(members.living().copy()) == (slice(0, 3), slice(0, 3))
+    assert not members.living().flags.writeable
 
 
 def test_with_a_vacant_slot_all_rows_count_and_slots_are_listed():

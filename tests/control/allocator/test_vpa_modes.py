@@ -149,6 +149,11 @@ def test_what_fits_never_exceeds_a_node(asked, rooms):
         assert grown <= rooms[node] + 1e-6
 
 
+def test_what_fills_a_node_exactly_fits() -> None:
+    asked = np.array([40.1, 23.9, 0.1])
+    assert fitting(np.zeros(3, np.int64), np.full(3, 64.0), asked).tolist() == [True, True, False]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_resizes_never_promise_more_than_the_host_has(seed):
     random = np.random.default_rng(seed)

@@ -47,6 +47,9 @@ def test_windows_equal_one_queue_per_container(length, story, seed):
             made.advance()
             for part in (slice(0, 2), slice(2, SIZE)):
                 made.write(part, unused[part], throttled[part])
+        elif len(event) == 1:
+            (slot,) = event
+            made.write_one(slot, unused[slot], bool(throttled[slot]))
         else:
             slots = rng.permutation(np.array(sorted(event)))
             made.write_some(slots, unused[slots], throttled[slots])
@@ -59,3 +62,6 @@ def test_windows_equal_one_queue_per_container(length, story, seed):
         np.testing.assert_allclose(
             made.throttled_share(heard), [np.mean([t for _, t in queues[i]]) for i in heard]
         )
+        for i in heard.tolist():
+            assert made.mean_unused_of(i) == made.mean_unused(np.array([i]))[0]
+            assert made.throttled_share_of(i) == made.throttled_share(np.array([i]))[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -243,9 +245,17 @@ def test_what_cannot_be_changes_nothing() -> None:
     assert fast_path.dead == set()
 
 
-def test_settings_that_end_a_report_before_the_next_are_named() -> None:
-    with pytest.raises(ScenarioError, match=r"fast_path\.lifetime_s"):
-        FastPathSettings(lifetime_s=1.0, refresh_s=1.0)
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"most_s": 0.05}, r"fast_path.most_s: 0.05 seconds is outside \[0.1, any\]"),
+        ({"repeats_s": (0.0, -0.1)}, r"fast_path.repeats_s: -0.1 seconds after a change is outside"),
+        ({"lifetime_s": 1.0}, "fast_path.lifetime_s: a report expires after 1 s, before the next one"),
+    ],
+)
+def test_a_setting_out_of_its_range_is_named(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        FastPathSettings(**changed)
 
 
 HOSTS = st.sampled_from([THERE, FAR, 99])

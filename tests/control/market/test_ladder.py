@@ -154,6 +154,9 @@ def test_the_slow_and_cheap_one_comes_first_and_the_deadline_ends_it() -> None:
     for days, first in ((4.9, "b"), (4.8, "base")):
         ride = play(Job(4 * DAY_S, DAY_S / 4, deadline_s=days * DAY_S), offers, EVERYTHING, 0.0, DAY_S)
         assert offers[ride.stays[0].choice.offer].type == first
+    # Base alone takes the four days exactly, and costs less than b and c in turn.
+    ride = play(Job(4 * DAY_S, deadline_s=4 * DAY_S), offers, EVERYTHING, 0.0, DAY_S)
+    assert {offers[stay.choice.offer].type for stay in ride.stays} == {"base"}
     with pytest.raises(ScenarioError, match=r"the fastest offer needs 48\.0 h"):
         play(Job(4 * DAY_S, deadline_s=1.9 * DAY_S), offers, EVERYTHING, 0.0, DAY_S)
 

@@ -10,7 +10,7 @@ def levels(*pairs: tuple[float, float]) -> Levels:
 
 
 def test_a_tick_has_the_least_of_what_it_saw() -> None:
-    history = levels((0, 2), (150, 0), (160, 1), (300, 3), (450, 3))
+    history = levels((0, 2), (150, 0), (160, 1), (300, 3), (450, 0))
     assert history.least(100).tolist() == [2, 0, 1, 3]
     assert history.least(150).tolist() == [2, 0, 3]
 

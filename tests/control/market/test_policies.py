@@ -211,7 +211,7 @@ def test_greedy_waits_and_then_holds_one_machine_on_demand() -> None:
         # The line rises by half a tick. On demand does nothing in its first tick, and is left two restarts
         # (one tick of the line) ahead: at 5 of 4.5 ticks.
         ("uniform-progress", "0" * 20, "i oooooo iiii oooooo iii", [AHEAD, BEHIND, HOLD] * 2 + [DONE]),
-        # It is left on the line, and the guard takes the last two ticks.
+        # On demand is left on the line, and the guard takes the last two ticks.
         (
             "plain-progress",
             "0" * 20,

@@ -41,6 +41,26 @@ def test_too_few_errors_say_nothing():
         factor(np.ones(5), 1.0)
 
 
+def test_a_row_is_outside_where_its_three_nearest_are_farther_than_those_of_others():
+    rows = examples(1)
+    encoded = Encoder.fit(rows).encode(rows)
+
+    def on_a_line(*places):
+        """Rows with four equal columns, which are as far from each other as one column says."""
+        return replace(encoded, static=np.repeat(np.array([places]).T, 4, axis=1))
+
+    domain = Domain.of(on_a_line(*np.arange(10.0)))
+    # At an end the three others are 1, 2 and 3 away.
+    assert domain.far == pytest.approx(2.0)
+    assert domain.outside(on_a_line(4.5, 10.0, 10.1, -1.0, -1.1)).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
 def test_rows_unlike_any_other_are_flagged():
     rows = examples(4)
     encoder = Encoder.fit(rows)

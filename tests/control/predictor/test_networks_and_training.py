@@ -4,8 +4,9 @@ import pytest
 from control.jobs import Objective
 from control.predictor.networks import Kind, as_arrays, from_arrays
 from control.predictor.training import Schedule, train
+from control.predictor.tried_network import TriedNetwork, train_network
 from tests.made_up_jobs import examples
-from twinbed import ScenarioError
+from twinbed import InvariantError, ScenarioError
 
 SHORT = Schedule(epochs=3)
 
@@ -57,6 +58,28 @@ def test_a_network_survives_as_arrays_and_strange_arrays_do_not():
     for wrong in (arrays[name][:1], np.full_like(arrays[name], np.nan)):
         with pytest.raises(ScenarioError, match=r"another shape, or a value that is no number"):
             from_arrays(Kind.TOP_COST, statics, {**arrays, name: wrong})
+
+
+@pytest.mark.parametrize(("jobs", "parts"), [(1, 1 + 5 + 5), (2, 1 + 5 + 2)])
+def test_a_network_knows_its_errors_on_rows_and_on_jobs_that_were_left_out(jobs, parts):
+    rows, seen = examples(jobs), []
+    tried = train_network(
+        Objective.TIME, rows, 1, schedule=Schedule(epochs=1), on_part=lambda *part: seen.append(part)
+    )
+    assert seen == [(part, parts) for part in range(1, parts + 1)]
+    for errors in (tried.job_errors, tried.row_errors):
+        assert len(errors) == len(rows)
+        assert (np.diff(errors) >= 0).all()
+        assert errors.min() >= 0
+    assert np.array_equal(tried.job_errors, tried.row_errors) == (jobs == 1)
+    assert (tried.by, tried.jobs) == (Objective.TIME, tuple(job.name for job in rows.jobs))
+    np.testing.assert_array_equal(tried.predict(rows), tried.trained.predict(rows))
+
+
+def test_a_network_that_classifies_has_no_errors_of_a_value():
+    trained = train(Kind.TOP_COST, examples(1), 1, schedule=Schedule(epochs=1))
+    with pytest.raises(InvariantError, match="predicts no value"):
+        TriedNetwork(trained, np.zeros(1), np.zeros(1), ())
 
 
 def test_too_little_to_learn_from():

@@ -46,6 +46,17 @@ def test_without_a_prior_it_learns_the_outcome_itself():
     assert error(rows, model.predict(rows)) < 0.2
 
 
+@pytest.mark.slow
+def test_errors_that_a_feature_of_the_job_explains_are_corrected_for_an_unseen_job():
+    rows = examples(6)
+    epochs = np.array([job.features["epochs"] for job in rows.jobs])[rows.job]
+    rows.time_s[:] = rows.prior_time_s * np.exp(0.3 * epochs)
+    known, asked = left_out(rows, 5)
+    model = train_physical(Objective.TIME, known, 0)
+    assert model.correction.corrector is Corrector.RIDGE
+    assert error(asked, model.predict(asked)) < 0.5  # it is 0.9 from the mean of the known jobs
+
+
 def test_physics_that_is_right_is_left_alone():
     rows = examples(6)
     rows.prior_time_s[:] = rows.time_s * 2.0

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from control.profiler import stalls
@@ -86,6 +86,7 @@ def test_a_stall_smaller_than_the_larger_spread_is_within_noise():
 
 
 @given(st.lists(seconds, max_size=8))
+@example([1.0, 2.0])
 def test_a_run_is_repeated_at_least_twice_at_most_five_times_and_while_it_spreads(times):
     if len(times) < 2 or len(times) >= 5:
         assert stalls.again(times) == (len(times) < 2)

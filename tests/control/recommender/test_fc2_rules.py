@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.jobs import Configuration, InstanceType, Job, candidates
+from control.recommender import choose
 from control.recommender.fc2 import Fc2, Rule, Server, Worker, choose_server, plan
 from control.recommender.ports import Proposal, Request, Stop
 from twinbed import ScenarioError
@@ -31,6 +32,9 @@ def test_cost_opt_fills_the_budget_with_the_cheapest_and_time_opt_with_the_deare
     dear = plan(Rule.TIME, WORKERS, SERVERS[0], budget_usd_h=2.0)
     assert (cheap.worker, cheap.count) == ("c4.xlarge", 8)
     assert (dear.worker, dear.count) == ("m4.xlarge", 7)
+    assert (cheap.price_usd_h, dear.price_usd_h) == pytest.approx((0.125 + 8 * 0.231, 0.125 + 7 * 0.25))
+    assert "c4.xlarge is the cheapest type" in cheap.reason
+    assert "m4.xlarge is the dearest type" in dear.reason
     assert plan(Rule.COST, WORKERS, SERVERS[0], cap=6).count == 6
 
 
@@ -38,6 +42,7 @@ def test_scala_opt_takes_the_type_of_which_the_server_serves_fewest() -> None:
     # 0.95 · 450 = 427.5 Mbit/s: 3 × m4 (140), 2 × t2 (190), 2 × c4 (160); the first of equals stays.
     chosen = plan(Rule.SCALE, WORKERS, SERVERS[0], cap=6)
     assert (chosen.worker, chosen.count) == ("t2.xlarge", 2)
+    assert chosen.price_usd_h == pytest.approx(0.125 + 2 * 0.2336)
     assert "m4.large serves 2.2 × t2.xlarge" in chosen.reason
 
 
@@ -46,6 +51,7 @@ def test_scala_opt_is_at_least_one_worker_and_at_most_what_is_paid_for() -> None
     assert plan(Rule.SCALE, hungry, SERVERS[0], cap=6).count == 1
     modest = (Worker("p2.xlarge", 1.0, 1e6),)
     assert plan(Rule.SCALE_MANUAL, modest, SERVERS[0], budget_usd_h=4.125).count == 4
+    assert plan(Rule.SCALE_MANUAL, modest, SERVERS[0], cap=6).count == 6
 
 
 def test_a_budget_that_is_a_whole_number_of_workers_loses_none_to_binary_fractions() -> None:
@@ -88,7 +94,8 @@ def test_scala_opt_as_a_recommender_counts_each_type_s_own_use() -> None:
     rows = [Configuration(n, k, None, 1, "m4.large") for n in ("c4.xlarge", "m4.xlarge") for k in range(1, 7)]
     request = Request(Job("cifar"), candidates(types, prices, rows))
     # 427.5 Mbit/s serve 3 × m4.xlarge (140) and 2 × c4.xlarge (160), the cheaper type.
-    rule = Fc2(Rule.SCALE, SERVERS[0], {"m4.xlarge": 140e6, "c4.xlarge": 160e6})
+    use_bps = {"m4.xlarge": 140e6, "c4.xlarge": 160e6}
+    rule = choose("scala-opt", request, server=SERVERS[0], use_bps=use_bps)
     assert str(rule.recommend(request)[0].configuration) == "2 × c4.xlarge + 1 × m4.large"
     with pytest.raises(ScenarioError, match=r"one c4\.xlarge uses is not known"):
         Fc2(Rule.SCALE, SERVERS[0], {"m4.xlarge": 140e6}).recommend(request)

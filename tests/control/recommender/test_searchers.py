@@ -94,7 +94,9 @@ def test_what_was_tried_is_ranked_by_the_objective_and_failures_are_left_out() -
     request = Request(Job("new"), clusters(), Objective.TIME)
     seen = no_observations().with_trial(3, 50.0, 9.0, True).with_trial(1, 80.0, 1.0, True)
     seen = seen.with_trial(2, 10.0, 0.1, ok=False)
-    assert [row.time_s for row in Exhaustive().recommend(request.seen(seen))] == [50.0, 80.0]
+    rows = Exhaustive().recommend(request.seen(seen))
+    assert [row.time_s for row in rows] == [50.0, 80.0]
+    assert [row.reason for row in rows] == ["measured in trial 1 of 3", "measured in trial 2 of 3"]
 
 
 def test_cherrypick_stops_when_little_is_to_be_gained_and_not_before_six_trials() -> None:
@@ -105,6 +107,38 @@ def test_cherrypick_stops_when_little_is_to_be_gained_and_not_before_six_trials(
         observed = observed.with_trial(step.candidate, *history.run(0, step.candidate))
     assert 6 <= len(observed) < 30
     assert history.cost_usd[0, step.best] <= 1.25 * history.cost_usd[0].min()
+
+
+def test_cherrypick_takes_the_cheapest_cluster_among_those_in_time() -> None:
+    history = made_history(1, noise=0.0)
+    time_s, cost_usd = history.time_s[0], history.cost_usd[0]
+    deadline_s = float(np.quantile(time_s, 0.25))
+    assert time_s[cost_usd.argmin()] > deadline_s
+    request = Request(Job("new"), history.candidates, deadline_s=deadline_s)
+    search, observed = CherryPick().searcher(request, 0), no_observations()
+    while isinstance(step := search.propose(observed), Proposal):
+        observed = observed.with_trial(step.candidate, *history.run(0, step.candidate))
+    assert len(observed) < 30
+    assert time_s[step.best] <= deadline_s
+    assert cost_usd[step.best] <= 1.25 * cost_usd[time_s <= deadline_s].min()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("exhaustive", "cheapest of 47 clusters left, 0.296 $/h"), ("random", "drawn from 47 clusters left")],
+)
+def test_plain_searches_say_what_is_left(name: str, reason: str) -> None:
+    request = Request(Job("new"), clusters())
+    seen = no_observations().with_trial(int(request.candidates.price_usd_h.argmin()), 100.0, 1.0, True)
+    step = ALL[name].searcher(request, seed=0).propose(seen)
+    assert isinstance(step, Proposal)
+    assert step.reason.startswith(reason)
+
+
+def test_clusters_of_one_price_are_tried_in_their_order() -> None:
+    among = clusters()
+    search = Exhaustive().searcher(Request(Job("new"), among.repriced(np.ones(len(among)))), seed=0)
+    assert search.order.tolist() == list(range(len(among)))
 
 
 @settings(max_examples=30, deadline=None)
@@ -161,6 +195,8 @@ def test_every_row_of_the_table_can_be_built(name: str) -> None:
     assert callable(recommender.recommend)
     assert method.title
     assert method.summary
+    if name == "transfer":
+        assert make(name, {"stop_below": 0.5}).stop_below == 0.5
     if method.needs_server:
         with pytest.raises(
             ScenarioError, match=f"{name} is for clusters with a parameter server; name its type"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -163,6 +164,8 @@ def test_a_plan_keeps_its_bounds_and_is_the_cheapest_window(training, kinds, goa
     assert plan.cost_usd == pytest.approx(min(known)[0])
     assert every.plan is not None
     assert every.plan.cost_usd <= plan.cost_usd * (1 + 1e-12)
+    sizes = [sum(counts) for counts in product(*(range(kind.quota + 1) for kind in kinds))]
+    assert 1 + sum(every.rejected.values()) == sum(answer.fewest <= size <= answer.most for size in sizes)
     assert 1 + sum(answer.rejected.values()) == len(windows)
 
 
@@ -221,6 +224,9 @@ def test_what_cannot_be_planned_says_why() -> None:
         provision(TRAINING, kinds, Goal(0.8, 1e4), running={"small": 4})
     with pytest.raises(ScenarioError, match="worker type x: quota is -1"):
         replace(SMALL, name="x", quota=-1)
+    for value in (0.0, -1.0, math.inf):
+        with pytest.raises(ScenarioError, match=rf"push_mb is {value}; it must be above 0"):
+            replace(TRAINING, push_mb=value)
     with pytest.raises(ScenarioError, match="gamma"):
         replace(TRAINING, gamma=(1, 0.1, 1, 1, 1))
 

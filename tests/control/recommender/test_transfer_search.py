@@ -1,14 +1,17 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from control.jobs import History, Job, LocalRun, Objective
 from control.recommender.analytic import DEVIATION, Level, level
 from control.recommender.ports import Proposal, Request, no_observations
 from control.recommender.posterior import condition
 from control.recommender.prior import Prior, fit_prior
-from control.recommender.transfer import Transfer, rank, time_limit
+from control.recommender.transfer import Transfer, TransferSearch, rank, time_limit
 from tests.control.recommender.made_jobs import clusters, history_of, made_history, observed_of, time_of
 
 HISTORY = made_history(8)
@@ -143,10 +146,32 @@ def test_candidates_that_would_be_late_come_last(prior: Prior) -> None:
     mean = condition(prior, seen).summary()[0]
     deadline = float(np.exp(np.median(mean)))
     request = Request(Job("new"), HISTORY.candidates, Objective.COST, deadline_s=deadline, observed=seen)
+    request = replace(request, budget_usd=0.5)
     ranking = rank(request, condition(prior, seen))
-    on_time = [row.time_s <= deadline for row in ranking]
+    limit_s = [min(deadline, 0.5 / row.price_usd_h * 3600) for row in ranking]
+    on_time = [row.time_s <= limit for row, limit in zip(ranking, limit_s, strict=True)]
+    assert 0 < sum(on_time) < len(on_time)
     assert on_time == sorted(on_time, reverse=True)
     assert "keeps deadline and budget with" in ranking[0].why
+    # Log-normal: 90 % of its times are within 1.645 deviations.
+    for row, limit in zip(ranking, limit_s, strict=True):
+        deviation = np.log(row.time_interval.high / row.time_s) / norm.ppf(0.95)
+        assert row.in_bounds == pytest.approx(norm.cdf(np.log(limit / row.time_s) / deviation))
+        per_s = row.price_usd_h / 3600
+        times = row.time_interval.low, row.time_s, row.time_interval.high
+        costs = row.cost_interval.low, row.cost_usd, row.cost_interval.high
+        assert costs == pytest.approx([time_s * per_s for time_s in times])
+    assert "predicted from 7 past jobs and 3 trials" in {row.reason.partition(";")[0] for row in ranking}
+
+
+def test_what_is_hard_to_beat_is_most_likely_a_top_configuration_and_a_failure_is_none(prior: Prior) -> None:
+    seen = no_observations().with_trial(20, 5.0, 0.001, True).with_trial(3, 900.0, 1.0, ok=False)
+    request = Request(Job("new"), HISTORY.candidates)
+    search = TransferSearch(request, prior, 0, stop_below=0.0, far=(1.0, 1.0))
+    chances = search.chances(seen)
+    others = np.delete(chances, [3, 20])
+    assert chances[3] == 0 < others.min()
+    assert others.max() < 0.9 < chances[20] < 1
 
 
 def test_a_time_out_is_recognised_and_a_crash_is_not() -> None:
@@ -162,5 +187,8 @@ def test_ten_thousand_candidates_are_ranked_and_searched() -> None:
     prior = fit_prior(HISTORY, among)
     request = Request(Job("new"), among)
     assert len(rank(request, condition(prior, no_observations()), most=10)) == 10
-    step = Transfer().searcher(request, 0).propose(no_observations())
+    search = Transfer().searcher(request, 0)
+    step = search.propose(no_observations())
     assert isinstance(step, Proposal)
+    usd = search.predicted(no_observations())[0] + np.log(among.price_usd_h)
+    assert usd[step.candidate] < np.median(usd)

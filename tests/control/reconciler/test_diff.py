@@ -33,7 +33,7 @@ def planned(state, installed=NO_RULES, *, representors=REPRESENTORS, max_rules=1
 
 
 def carried_out(result: Plan, installed: Rules) -> Rules:
-    """What is installed then; new rules get handles that no rule has."""
+    """Return the rules that are installed after the plan. New rules get handles that no rule has."""
     gone = set(result.delete.rules.handle.tolist()) | set(result.replace.rules.handle.tolist())
     stay = installed.take(np.array([handle not in gone for handle in installed.handle.tolist()], np.bool_))
     parts = (stay, result.replace.rules, result.add.rules)

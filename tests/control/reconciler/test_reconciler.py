@@ -187,7 +187,7 @@ def test_news_do_not_shorten_a_failed_rules_pause_and_hold_up_no_other():
     add = asked(machine.handle(Dumped(0.03, dump.request, tables([(mac(1), 1), (mac(2), 2)]), NO_RULES)), Add)
 
     assert add.rules.mac.tolist() == [mac(2)]
-    # And what is no longer wanted is no longer tried.
+    # A rule that is no longer wanted is no longer tried.
     dump = asked(machine.handle(Changed(0.2, EVPN)) + machine.handle(Installed(0.2, add.request)), Dump)
     assert machine.handle(Dumped(0.2, dump.request, tables(), NO_RULES)) == []
     assert machine.status.failing == 0

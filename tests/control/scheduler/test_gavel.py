@@ -136,7 +136,22 @@ def test_cost_prefers_the_gang_that_does_more_for_its_money() -> None:
     where = cluster((0, 2))
     # The gang of two does half as much again as the other job, for twice the money.
     before = state(where, [1, 2], throughput=table((1,), (1.5,)))
-    assert Cost(where).shares(before)[:, 0] == pytest.approx([1.0, 0.5])
+    cost = Cost(where)
+    assert cost.shares(before)[:, 0] == pytest.approx([1.0, 0.5])
+    # Neither has a deadline that it could miss.
+    assert not cost.remarks()
+
+
+@pytest.mark.parametrize("policy", ["gavel", "gavel-sharing"])
+def test_who_got_less_than_the_share_before_an_arrival_comes_first_after_it(policy: str) -> None:
+    where = cluster((0, 1))
+    scheduler, two, turns = make(policy, where, 0), state(where, [1, 1], left_steps=np.full(2, 1e9)), []
+    for _ in range(7):
+        two = after(two, scheduler.on_round(two), passes_s=360)
+        turns += two.held.row.tolist()
+    assert turns == [0, 1, 0, 1, 0, 1, 0]
+    three = state(where, [1, 1, 1], now_s=two.now_s, held=two.held)
+    assert scheduler.on_round(three).row.tolist() == [1]
 
 
 def test_shares_are_solved_again_at_most_every_so_often() -> None:

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from control.scheduler import make
 from control.scheduler.gavel import MaxMin
 from control.scheduler.model import NO_SHARING, Cluster, Real, Sharing, State
 from control.scheduler.pairs import SharedMaxMin, Units
-from tests.control.scheduler.worlds import cluster, state, table, worlds
+from tests.control.scheduler.worlds import cluster, lines, state, table, worlds
 
 
 def speeds(before: State, units: Units) -> Real:
-    """Each job's steps per second under these shares."""
+    """Return each job's speed under these shares, steps/s."""
     alone = before.throughput[:, :, 0]
     got = np.zeros(len(before))
     for first, second, x in zip(units.first.tolist(), units.second.tolist(), units.x, strict=True):
@@ -74,7 +75,7 @@ def test_three_equal_jobs_that_keep_most_of_their_speed_share_one_gpu() -> None:
 
 
 def test_a_pair_is_made_only_on_the_type_where_both_gain() -> None:
-    # One GPU of each type; on type 1 the two keep 0.3 each, which is less than taking turns.
+    # There is one GPU of each type. On type 1 the two jobs keep 0.3 each, which is less than taking turns.
     where = cluster((0, 1), (1, 1))
     kept = np.array([[[0.9, 0.3]]])
     jobs = state(
@@ -84,3 +85,22 @@ def test_a_pair_is_made_only_on_the_type_where_both_gain() -> None:
     paired = units.second >= 0
     assert units.x[paired][:, 0].sum() > 0.9
     assert not units.x[paired][:, 1].any()
+
+
+def test_the_time_of_two_classes_together_is_divided_evenly_among_the_jobs_of_each() -> None:
+    # Job 0 keeps 0.8 beside either of the others, which keep 0.8 beside it and nothing beside each other.
+    # With t in pairs and 1 − t for the others alone, 0.8 t = (1 − 0.2 t) / 2 at t = 5 / 9.
+    where = cluster((0, 1))
+    kept = np.array([[[0.0], [0.8]], [[0.8], [0.0]]])
+    before = state(where, [1, 1, 1], sharing=Sharing(np.array([0, 1, 1]), kept))
+    assert speeds(before, SharedMaxMin(where, 0).units(before)) == pytest.approx([4 / 9] * 3)
+
+
+@pytest.mark.parametrize("policy", ["gavel-sharing", "gandiva"])
+def test_a_type_that_is_full_leaves_the_next_to_others(policy: str) -> None:
+    where = cluster((0, 1), (1, 1))
+    before = state(where, [1, 1])
+    assert {(job, gpus) for job, _, gpus in lines(before, make(policy, where, 0).on_round(before))} == {
+        (0, 1),
+        (1, 1),
+    }

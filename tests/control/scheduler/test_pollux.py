@@ -31,6 +31,11 @@ def test_a_speed_is_relative_to_that_of_the_gang_on_few_servers() -> None:
         assert speeds.speed_up(np.array([job]), np.array([2]), gpus, spread).tolist() == pytest.approx(wanted)
 
 
+def test_a_gang_without_a_speed_of_its_own_is_compared_with_nothing() -> None:
+    speeds = Elastic(np.array([0]), np.array([[[0, 0, 0.5]] * 2]))
+    assert speeds.speed_up(np.array([0]), np.array([1]), np.array([2]), np.array([0])).tolist() == [0.5]
+
+
 @given(worlds(elastic=True))
 @settings(max_examples=30, deadline=None)
 def test_jobs_that_may_grow_have_gpus_that_are_there_and_gangs_are_whole(

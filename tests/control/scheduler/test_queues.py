@@ -25,11 +25,14 @@ def test_the_head_of_fifo_blocks_and_backfill_passes_it() -> None:
     before = state(where, [3, 4, 1])
     assert make("fifo", where, 0).on_round(before).row.tolist() == [0]
     assert make("fifo-backfill", where, 0).on_round(before).row.tolist() == [0, 2]
+    # So it is with jobs that stand still when they are spread.
+    still = replace(before, throughput=before.throughput * [1.0, 0.0])
+    assert make("fifo-backfill", where, 0).on_round(still).row.tolist() == [0, 2]
 
 
 def test_backfill_tries_a_job_as_large_that_has_more_places() -> None:
     where = cluster((0, 2), (1, 3))
-    # Both want 3 GPUs. Job 0 runs on type 0 alone, which has 2.
+    # Both jobs want 3 GPUs. Job 0 can run on type 0 only, which has 2.
     types = state(where, [3, 3], throughput=table((1, 0), (1, 1)))
     assert lines(types, make("fifo-backfill", where, 0).on_round(types)) == {(1, 1, 3)}
     apart = cluster((0, 2), (0, 2), racks=[0, 1])

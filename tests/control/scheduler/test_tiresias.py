@@ -26,6 +26,13 @@ def test_a_job_with_much_service_gives_way_to_a_new_one() -> None:
     assert scheduler.on_round(after(before, first, passes_s=901)).row.tolist() == [1]
 
 
+def test_a_job_in_the_last_queue_drops_no_further() -> None:
+    where = cluster((0, 4))
+    spent = state(where, [4], attained_gpu_s=np.array([3600.0]))
+    scheduler = tiresias(where, knob=0.0)
+    assert scheduler.wake_s(spent, scheduler.on_round(spent)) == np.inf
+
+
 def test_what_does_not_fit_is_skipped() -> None:
     where = cluster((0, 4))
     assert tiresias(where).on_round(state(where, [3, 2, 1])).row.tolist() == [0, 2]
@@ -41,7 +48,7 @@ def test_a_starved_job_returns_to_the_first_queue() -> None:
         idle_since_s=np.array([0.0, 0.0]),
     )
     waits = replace(base, now_s=8 * 4000.0 + 1)
-    # Both are in the second queue; without promotion the one that started first runs.
+    # Both jobs are in the second queue. Without promotion, the job that started first runs.
     assert tiresias(where, knob=0.0).on_round(waits).row.tolist() == [1]
     assert tiresias(where).on_round(waits).row.tolist() == [0]
 
@@ -73,7 +80,7 @@ def test_it_wakes_when_a_waiting_job_is_promoted_or_a_running_one_drops_a_queue(
     later = after(at_once, given, passes_s=100)
     drops_s, next_s = promoted_s + 1800, promoted_s + knob * 3000
     assert scheduler.wake_s(later, given) == pytest.approx(min(drops_s, next_s), abs=1e-4)
-    # What it ran before its promotion is no part of its next wait either.
+    # The time that the job ran before its promotion does not count in its next wait either.
     gone = replace(
         later,
         attained_gpu_s=np.array([10_000.0, 6000.0, 18_000.0]),
@@ -110,7 +117,7 @@ def test_a_job_keeps_its_type_and_gets_only_a_type_on_which_it_runs() -> None:
     # Job 1 now comes first, and type 1 is no better for it.
     old = replace(after(before, first), attained_gpu_s=np.array([4000.0, 0.0]))
     assert lines(old, scheduler.on_round(old)) == {(0, 1, 1), (1, 0, 1)}
-    # It stays on type 1 where it is there.
+    # The job stays on type 1 if it runs there.
     swapped = replace(old, held=Assignment(np.array([1]), np.array([1]), np.array([1])))
     assert lines(swapped, scheduler.on_round(swapped)) == {(1, 1, 1)}
     # A job that takes its only GPU preempts a job: that one is not moved in the same round.

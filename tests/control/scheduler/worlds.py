@@ -83,7 +83,7 @@ def after(before: State, given: Assignment, *, passes_s: float = 100.0) -> State
 
 
 def permuted(before: State, order: Whole) -> State:
-    """The same jobs in another order."""
+    """Return the same state with its jobs in another order."""
     place = np.argsort(order)
     arrays = {
         field.name: getattr(before, field.name)[order]

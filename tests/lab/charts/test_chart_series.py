@@ -1,4 +1,4 @@
-"""What is drawn of a run: small, and with nothing that matters lost."""
+"""The data that charts draw of a run: small, without losing anything that matters."""
 
 import numpy as np
 import pandas as pd

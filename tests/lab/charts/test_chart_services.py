@@ -1,4 +1,4 @@
-"""What is drawn of clients and services: figures that agree with the tables, charts that stay small."""
+"""The data that charts draw of clients and services: equal to the tables' figures, and small."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What bad input gets: one clear line, exit code 2 (130 on Ctrl-C), and nothing half-written."""
+"""The answer to bad input: one clear line, exit code 2 (130 on Ctrl-C), and nothing half-written."""
 
 import os
 import signal
@@ -164,7 +164,7 @@ def test_ctrl_c_in_the_middle_ends_with_130_and_leaves_no_half_written_run(tmp_p
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # As an interactive shell starts it; a runner in the background may ignore the signal.
+        # An interactive shell starts the command like this; a runner in the background may ignore the signal.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + PATIENCE_S

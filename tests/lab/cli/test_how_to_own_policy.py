@@ -1,4 +1,4 @@
-"""The how-to about policies of one's own: its policy beats a default. tests/wheel runs its commands."""
+"""The how-to about users' own policies: its policy beats a default. tests/wheel runs its commands."""
 
 import pytest
 

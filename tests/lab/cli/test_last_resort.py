@@ -1,4 +1,5 @@
-"""What the terminal gets when nothing else caught it: one printable line, and exit code 3 for our defects."""
+"""The terminal's output for errors that nothing else caught: one printable line, and exit code 3 for our
+defects."""
 
 import logging
 import subprocess

@@ -183,7 +183,7 @@ def test_a_file_records_its_containers(written, tmp_path):
 def test_commands_of_a_user_and_their_trace_are_the_user_s(capfd, monkeypatch):
     monkeypatch.setenv("A_SECRET", "x")
     words = ["--user", "nobody", "--env", "GIVEN=y", "--", "sh", "-c", "echo $(id -un) $A_SECRET$GIVEN"]
-    # Not below tmp_path, which root alone enters.
+    # The folder is not below tmp_path, which only root can enter.
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "x.parquet")
         assert call(["record", "--out", str(path), *words]) == 2

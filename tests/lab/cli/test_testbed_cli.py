@@ -275,7 +275,7 @@ def test_the_verbs_work_on_this_machine(twinbed, cgroups):
 
 @pytest.fixture
 def broken(monkeypatch):
-    """What was done to the links of a fabric that is up, in order."""
+    """Record the faults on the links of a fabric that is up, in order."""
     done: list[tuple[object, ...]] = []
     monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(Plan(name)))
     monkeypatch.setattr(fabric_doctor, "has_netem", lambda: False)

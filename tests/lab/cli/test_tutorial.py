@@ -1,4 +1,4 @@
-"""What of the tutorial tests/wheel cannot try: its command that needs root, and its links."""
+"""The parts of the tutorial that tests/wheel cannot try: the command that needs root, and the links."""
 
 import os
 import re

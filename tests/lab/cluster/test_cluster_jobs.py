@@ -101,8 +101,8 @@ def trace(tmp_path):
 def test_a_stretch_of_the_trace_becomes_times_in_which_servers_are_down(trace):
     given = FaultsInput(trace=trace, from_day=1.5, begin_s=100.0, end_s=100.0 + 3 * DAY_S)
     down = traced_downtime(given, 400, 0)
-    # Of day 1.5 to 4.5: one server is out of order from the begin, to day 3; the other from 2 to 4. People's
-    # stress test does not count, and the fault of day 6 comes later.
+    # The days are 1.5 to 4.5. One server is out of order from the begin to day 3, the other from 2 to 4.
+    # People's stress test does not count, and the fault of day 6 comes later.
     begins = [(at - 100) / DAY_S for at in down.begin_s]
     assert begins == pytest.approx([0.0, 0.5])
     assert [(at - 100) / DAY_S for at in down.end_s] == pytest.approx([1.5, 2.5])

@@ -90,7 +90,7 @@ def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):
     document |= {"policies": ["fifo-fastest"]}
     small.write_text(yaml.safe_dump(document))
     row = rows(twinbed("run", small, "--format", "json"))["fifo-fastest"]
-    # One job on the four V100 for 100 s, the other on the K80 for 100 / 0.2 s.
+    # One job runs on the four V100 for 100 s, the other on the K80 for 100 / 0.2 s.
     assert row["jct_mean_s"] == pytest.approx(300)
     assert row["rho_mean"] is None
 

@@ -89,7 +89,7 @@ def test_a_conflict_is_tried_again_and_then_said(cluster, tmp_path, capsys):
 def test_a_resize_that_does_not_fit_takes_everything_back(cluster, tmp_path, capsys, reason):
     pending = {"type": "PodResizePending", "status": "True", "reason": reason, "message": "no\x1b room"}
     cluster.condition = pending
-    # What was there fits.
+    # Only the old values fit.
     resize = cluster._resize
 
     def fits_only_what_was_there(pod, wanted):

@@ -1,4 +1,4 @@
-"""What is asked of a server, and what a user is told when it goes wrong."""
+"""The queries that a server gets, and the errors that a user sees."""
 
 from __future__ import annotations
 

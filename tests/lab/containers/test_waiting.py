@@ -1,4 +1,5 @@
-"""Whose waiting makes a run's p99: a service with too little CPU is named; a run without spans says why."""
+"""The services whose waiting makes a run's p99. A service with too little CPU is named. A run without spans
+says why."""
 
 import math
 from dataclasses import replace

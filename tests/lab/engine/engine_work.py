@@ -1,4 +1,4 @@
-"""What the units of the engines' contract do. A worker finds these functions by this module's name."""
+"""The work of the units in the engines' contract. A worker finds these functions by this module's name."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_every_group_is_begun_before_the_shortest_goes_on():
 
 
 class TestDask:
-    """What only an engine over the network can do wrong."""
+    """Failures that only an engine over the network can have."""
 
     def test_workers_with_other_code_are_refused_by_name(self, cluster, monkeypatch):
         monkeypatch.setattr("lab.engine.dask.code_sha256", lambda: "0" * 64)

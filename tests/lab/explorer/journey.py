@@ -1,4 +1,5 @@
-"""What journeys with a real browser share: whether there is one, what it is started with, and its server."""
+"""The common parts of journeys with a real browser: whether a browser is installed, how it starts, and its
+server."""
 
 import os
 import shutil

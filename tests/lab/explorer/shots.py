@@ -123,7 +123,7 @@ def main(asked: Collection[str], folder: Path) -> None:
                 first = answered(opened(chromium, *LOOKS["light"]), address, name)
                 first.wait_for_timeout(_SETTLE_MS)
                 for look in looks:
-                    # What was asked once stands in the address.
+                    # The address keeps the last question.
                     page = opened(chromium, *LOOKS[look]).new_page()
                     page.goto(first.url)
                     expect(page.get_by_role("heading", name=PAGES[name][1]).first).to_be_visible()

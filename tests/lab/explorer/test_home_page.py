@@ -9,7 +9,7 @@ from tests.lab.explorer.test_pages import texts
 
 @pytest.fixture
 def begun(monkeypatch):
-    """What was asked of the worker, without one."""
+    """Record the questions to the worker, without starting one."""
     requests: list[object] = []
     monkeypatch.setattr("lab.explorer.running.begin", lambda owner, request: requests.append(owner))
     return requests

@@ -1,4 +1,4 @@
-"""What a server keeps for the reload of an address."""
+"""The uploads and answers that a server keeps for the reload of an address."""
 
 import pytest
 from streamlit.testing.v1 import AppTest

@@ -52,7 +52,7 @@ def test_the_ladder_of_an_adapter_is_shown_for_each_nccl(opened):
     charts = len(opened.get("vega_lite_chart"))
     ladder = json.loads(opened.get("vega_lite_chart")[-1].proto.spec)
     assert ladder["encoding"]["x"]["title"] == "After the last progress (s)"
-    # One that was measured with short timeouts alone has no row for the others.
+    # A scheme that was measured with short timeouts only has no row for the others.
     opened.selectbox(key="fabric_adapter").set_value("cx6-20.40").run()
     assert not opened.exception
     assert len(opened.get("vega_lite_chart")) == charts

@@ -1,4 +1,4 @@
-"""What a process does with a store, and the steps before which tests kill it."""
+"""The steps of a process that uses a store, before which tests kill the process."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -167,6 +168,7 @@ def test_names_that_leave_no_room_for_figures_are_broken_where_their_parts_end()
     assert len(blocks) <= 4
     named = [line.split()[0] for line in lines[blocks[0] + 2 : blocks[1]] if line and line[0] not in " ─"]
     assert named[:2] == ["online-boutique-production/", "web-7d4b9c6f5-x2k4z/server"]
+    assert named[3:5] == ["checkout-service-6b8c9d7f4-", "lq9zt/server"]
     assert "".join(named).startswith("".join(row["container"] for row in rows))
     assert [line.split()[1] for line in lines if "online-boutique" in line] == ["app"] * 3 * len(blocks)
 
@@ -177,11 +179,22 @@ def test_names_stay_in_one_piece_while_prose_wraps():
     assert "a-run-of-some-policy-0123456789 " in formats.table(result, 80)
 
 
+def test_notes_wrap_and_hyphens_and_long_words_stay_whole():
+    address = "https://example.org/a-page-of-a-name-that-is-longer-than-a-line"
+    columns = (Column("name", "Name"), Column("tries", "In re-try", decimals=0))
+    notes = ("one two three four-five", f"See {address} for more.")
+    lines = formats.table(Result(columns, ({"name": "a", "tries": 1},), notes=notes), 20).splitlines()
+    assert [line.split() for line in lines[:2]] == [["In"], ["Name", "re-try"]]
+    wanted = ["· one two three", "  four-five", "· See", f"  {address}", "  for more."]
+    assert lines[-5:] == wanted
+
+
 def test_a_table_to_a_file_has_no_terminal_codes_and_one_to_a_terminal_emphasises_no_figure():
     assert "\x1b" not in formats.table(RESULT)
     coloured = formats.table(RESULT, color=True)
     assert "\x1b" in coloured
     assert not any("\x1b" in line for line in coloured.splitlines() if "CPU slack" in line)
+    assert all("\x1b[1m" in line for line in coloured.splitlines() if "escra" in line)
 
 
 @pytest.mark.parametrize("name", ["table", "markdown"])
@@ -203,6 +216,9 @@ def test_markdown_has_the_same_view_as_the_table():
     lines = formats.markdown(RESULT).splitlines()
     assert "|  | escra | static:factor=1.5 |" in lines
     assert "| Kills | 0 | 2 |" in lines
+    more = formats.markdown(replace(RESULT, facts={"seed": 7, "hosts": 2}, notes=("One.", "Two.")))
+    assert more.startswith("- seed: 7\n- hosts: 2\n\n|  | escra |")
+    assert more.endswith("\n\n*Lower is better.*\n\n- One.\n- Two.\n")
 
 
 @pytest.mark.parametrize(
@@ -244,3 +260,5 @@ def test_a_record_may_bring_its_own_number_of_decimals():
     result = Result((column,), rows)
     assert [formats.cell(row, column) for row in rows] == ["0.333 ± 0.010", "1,192 ± 20"]
     assert list(json.loads(formats.json(result))["rows"][0]) == ["value", "half"]
+    share = Column("share", "Share", decimals=4, percent=True, spread="half")
+    assert formats.cell({"share": 0.5, "half": 0.01}, share) == "50.00 ± 1.00"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -18,7 +15,7 @@ from lab.runs.stores import store_at
 from lab.runs.upkeep import collect, usage
 from tests.lab.runs.test_run_store import manifest, tables
 from tests.lab.sample_runs import publish
-from twinbed import ScenarioError, StoreError
+from twinbed import StoreError
 
 fsspec = pytest.importorskip("fsspec", reason="the extra scale is not installed")
 
@@ -102,6 +99,25 @@ def test_the_same_run_has_the_same_bytes_in_every_store(store, tmp_path):
         assert (one.path / file).read_bytes() == (two.path / file).read_bytes()
 
 
+def spoil(store, run_id):
+    """Make the manifest of a run one that cannot be read."""
+    store.shelf(run_id).write(MANIFEST, b"{")
+
+
+def test_a_damaged_run_is_named_and_stays(store):
+    good, bad = publish(store), publish(store, seed=1)
+    spoil(store, bad.id)
+    problems = store.list().set_index("id")["problem"].to_dict()
+    assert problems.pop(good.id) == ""
+    assert list(problems) == [bad.id]
+    assert problems[bad.id].startswith(f"{MANIFEST}: ")
+    assert store.ids() == [good.id]
+    before = store.shelf(bad.id).names()
+    assert collect(store, 0, None).runs == (good.id,)
+    assert store.sweep(-1.0) == 0
+    assert store.shelf(bad.id).names() == before
+
+
 def test_a_missing_run_is_named(store):
     publish(store)
     with pytest.raises(StoreError, match="no such run"):
@@ -120,14 +136,17 @@ def test_a_shelf_keeps_small_files_that_are_no_runs(store):
     shelf.remove("a")
     shelf.remove("a")
     assert shelf.names() == ["b"]
+    with pytest.raises(StoreError, match="\\.sweeps/x/a"):
+        shelf.read("a")
     assert store.names() == store.ids() == []
 
 
 def test_a_full_store_refuses_a_run_and_keeps_the_others(store):
-    run = publish(store)
-    store.quota.set(int(2.5 * store.list()["bytes"].sum()))
+    run, second = publish(store), publish(store, seed=1)
+    store.quota.set(int(store.list()["bytes"].sum()))
+    store.remove(second.id)
     again = store_at(store.location)
-    second = publish(again, seed=1)
+    publish(again, seed=1)  # to the last byte
     for _ in range(2):
         with pytest.raises(StoreError, match=r"full: .* quota of .*; twinbed runs prune makes room"):
             publish(again, seed=2)
@@ -168,8 +187,17 @@ def test_a_run_costs_no_listing_and_no_question_about_sizes(s3, tmp_path, monkey
     assert sorted(asked) == ["get_object"] * 4 + ["put_object"] * written
 
 
+def test_what_another_process_writes_is_seen_at_once(s3, tmp_path):
+    boto3 = pytest.importorskip("boto3")
+    store = store_at(f"s3://runs/{tmp_path.name}")
+    run = publish(store)
+    assert store.names() == [run.id]
+    boto3.client("s3").delete_object(Bucket="runs", Key=f"{tmp_path.name}/{run.id}/{MANIFEST}")
+    assert store.names() == []
+
+
 class TestHalfARun:
-    """What a writer leaves that dies between two objects is no run."""
+    """The objects that a writer leaves when it dies between two objects are no run."""
 
     @pytest.fixture
     def dying(self, monkeypatch, tmp_path):
@@ -242,7 +270,7 @@ def test_readers_and_writers_at_the_same_time_see_whole_runs_only(tmp_path):
 
 
 class TestBadAddress:
-    """One line each."""
+    """Every bad address gives an error of one line."""
 
     def test_a_bucket_that_does_not_exist(self, s3):
         with pytest.raises(StoreError, match=r"s3://nobody/x: there is no bucket nobody"):
@@ -278,6 +306,8 @@ class TestVerbs:
         where = ("--store", str(tmp_path / "runs"))
         assert twinbed("runs", "quota", "1MiB", *where).code == 0
         assert '"quota": 1048576' in twinbed("runs", "du", *where, "--format", "json").out
+        assert twinbed("runs", "quota", " none ", *where).code == 0
+        assert '"quota"' not in twinbed("runs", "du", *where, "--format", "json").out
         assert twinbed("runs", "prune", "--older", "1x", *where).refused.startswith(
             "--older 1x: expected a number"
         )
@@ -286,48 +316,12 @@ class TestVerbs:
         assert store.ids() == []
 
 
-class TestAnotherMachine:
-    """A shared folder whose mount keeps locks on each machine."""
-
-    @pytest.fixture
-    def leftover(self, tmp_path):
-        folder = tmp_path / f".new-{'0' * 8}{'1' * 8}-run"
-        folder.mkdir()
-        (folder / "lock").touch()
-        return folder
-
-    def test_what_it_writes_is_left_alone(self, leftover):
-        RunStore(leftover.parent)
-        assert leftover.exists()
-
-    @pytest.mark.parametrize(("hours", "stays"), [(23, True), (25, False)])
-    def test_what_did_not_change_for_a_day_goes(self, leftover, monkeypatch, hours, stays):
-        clock = SimpleNamespace(time=lambda: time.time() + hours * 3600.0)
-        monkeypatch.setattr("lab.runs.publishing.time", clock)
-        RunStore(leftover.parent)
-        assert leftover.exists() is stays
-
-    def test_what_died_here_goes_at_once(self, leftover):
-        from lab.runs.publishing import machine
-
-        own = leftover.rename(leftover.with_name(f".new-{machine()}{'1' * 8}-run"))
-        RunStore(leftover.parent)
-        assert not Path(own).exists()
-
-
 def test_the_default_store_may_be_a_url(monkeypatch, tmp_path):
     monkeypatch.setenv("TWINBED_STORE", f"memory://runs/{tmp_path.name}")
     assert store_at().location == os.environ["TWINBED_STORE"]
+    assert store_at(f"file://{tmp_path}/runs").location == str(tmp_path / "runs")
     with pytest.raises(StoreError, match="a folder is needed here"):
         RunStore()
-
-
-@pytest.mark.parametrize("text", ["", "3", "d"])
-def test_a_wrong_age_is_refused(text):
-    from lab.runs.upkeep import seconds
-
-    with pytest.raises(ScenarioError):
-        seconds(text, "--older")
 
 
 @pytest.fixture
@@ -374,6 +368,15 @@ def test_what_is_indexed_is_not_read_again(indexed, monkeypatch):
     assert len(indexed.query("SELECT DISTINCT run FROM periods").frame) == 3
 
 
+def test_an_index_is_not_written_again_for_a_run_that_cannot_be_read(indexed):
+    good, bad = publish(indexed), publish(indexed, seed=1)
+    spoil(indexed, bad.id)
+    indexed.list()
+    written = indexed.shelf(".index").names()
+    assert set(indexed.list()["id"]) == {good.id, bad.id}
+    assert indexed.shelf(".index").names() == written != []
+
+
 @pytest.mark.parametrize("content", [b"damaged", pd.DataFrame({"id": ["a"]}).to_parquet()])
 def test_a_damaged_index_is_made_again(indexed, content):
     run = publish(indexed)
@@ -416,6 +419,7 @@ def test_what_is_announced_but_not_written_stays_announced(s3, tmp_path, monkeyp
     store.list()
     store.shelf(".said").write("0123456789abcdef.sample-escra-0000000000", b"")
     assert len(store.list()) == 1
+    # That of the run which was written is gone, because the index has it.
     assert store.shelf(".said").names() == ["0123456789abcdef.sample-escra-0000000000"]
     collect(store, None, None)
     assert store.shelf(".index").names() == []

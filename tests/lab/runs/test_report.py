@@ -16,7 +16,7 @@ from tests.lab.sample_runs import publish
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     store = RunStore(tmp_path_factory.mktemp("runs"))
-    return [publish(store, text) for text in ("escra", "static:factor=1.5")]
+    return [publish(store, "escra", kills=(0.0, 3.0)), publish(store, "static:factor=1.5", spec={"own": 2.0})]
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +52,35 @@ def test_the_page_has_the_comparison_the_notes_the_parameters_and_the_run_ids(pa
         assert text in page
     headings = re.findall(r"<h2>(.*?)</h2>", page)
     assert (headings[0], headings[-4], headings[-1]) == ("Comparison", "Conditions", "Runs")
+    assert '<ul class="remarks"><li>escra had containers killed for memory' in page
+
+
+def test_every_table_has_a_head_and_as_many_cells_in_each_line(page):
+    heads = []
+    for table in re.findall(r"<table>.*?</table>", page, re.S):
+        cells = [re.findall(r"<t[hd](?: [^>]*)?>(.*?)</t[hd]>", line) for line in table.split("</tr>")[:-1]]
+        assert {len(line) for line in cells} == {len(cells[0])}
+        heads.append(cells[0])
+        if heads[-1][0] == "Key":
+            assert ["own", "", "2.0"] in cells
+    assert heads[-4:-1] == [
+        ["Key", "Value 1", "Value 2"],
+        ["Parameter", "Value", "Unit", "Source"],
+        ["Figure", "Unit", "Definition"],
+    ]
 
 
 def test_the_charts_are_drawn_and_name_the_policies(page):
     images = [base64.b64decode(each).decode() for each in re.findall(r"svg\+xml;base64,([^\"]+)\"", page)]
     assert len(images) == 3
     assert all("<svg" in each and "Escra" in each and 'fill="white"' in each for each in images)
+    # A description of every mark would make the page three times as long.
+    assert not any('aria-roledescription="line mark"' in each for each in images)
+    clips = [re.findall(r'<clipPath id="(\w+)"', each) for each in images]
+    assert any(clips)
+    for drawn, names in zip(images, clips, strict=True):
+        assert names == [f"clip{number}" for number in range(len(names))]
+        assert set(re.findall(r"url\(#(\w+)\)", drawn)) == set(names)
 
 
 @pytest.mark.slow
@@ -87,6 +110,7 @@ def test_durations_are_in_units_that_people_read_and_what_is_not_set_is_left_out
     assert re.search(r"Delayed work p50 \(ms\) +12\b", lines)
     assert re.search(r"Delayed work p99 \(h\) +4.22\b", lines)
     assert "engine.most" not in page
+    assert "<tr><th>Key</th><th>Value</th></tr>" in page
     assert "Assumptions" not in page
 
 

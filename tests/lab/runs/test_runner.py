@@ -10,6 +10,7 @@ from lab.containers.input.whatif import whatif_scenario
 from lab.containers.kind import Containers
 from lab.runs.runner import run, run_scenario
 from lab.runs.store import RunStore
+from tests.lab.cluster.test_cluster_scenario import SMALL
 from tests.lab.sample_services import question, write_app
 from tests.lab.sample_traces import usage_trace, whatif
 from traces import parquet
@@ -65,6 +66,7 @@ def test_the_manifest_says_what_went_in(trace_path, store):
     assert manifest["inputs"][0]["source"] == str(trace_path)
     assert len(manifest["inputs"][0]["sha256"]) == 64
     assert manifest["calibration"]["values"]["restart_s"]["source"]
+    assert set(manifest["versions"]) == {"twinbed", "code_sha256", "python", "numpy", "pyarrow"}
     assert manifest["workload"]["host_cores"] == 4
     assert any("4 cores each are assumed" in note for note in manifest["notes"])
     assert set(manifest["tables"]) == set(Containers.tables)
@@ -80,11 +82,19 @@ def test_every_period_keeps_to_the_physics(trace_path, store):
         assert first["period"].tolist() == list(range(300))
 
 
-def test_run_is_one_of_the_scenarios_runs(trace_path, tmp_path):
+def test_run_is_one_of_the_scenarios_runs(trace_path, tmp_path, monkeypatch):
+    monkeypatch.setattr("lab.runs.runner.cores", lambda: 2)
+    workers = []
     scenario = build(
         {"name": "s", "trace": {"source": str(trace_path)}, "policies": ["escra", "static"], "seeds": [1, 2]}
     )
-    together = run_scenario(scenario, RunStore(tmp_path / "all"), jobs=1)
+    together = run_scenario(
+        scenario,
+        RunStore(tmp_path / "all"),
+        jobs=1,
+        progress=lambda *_: workers.extend(multiprocessing.active_children()),
+    )
+    assert workers == []
     assert [(each.policy, each.seed) for each in together] == [
         ("escra", 1),
         ("escra", 2),
@@ -94,6 +104,14 @@ def test_run_is_one_of_the_scenarios_runs(trace_path, tmp_path):
     alone = run(expand(scenario)[1], RunStore(tmp_path / "one"))
     assert alone.id == together[1].id
     assert alone.manifest["tables"] == together[1].manifest["tables"]
+
+
+def test_a_run_of_another_kind_that_is_there_is_opened_unless_a_fresh_one_is_wanted(store):
+    scenario, seen = build({**SMALL, "policies": ["fifo"]}), []
+    (first,) = run_scenario(scenario, store)
+    (found,) = run_scenario(scenario, store, fresh=False, progress=lambda *said: seen.append(said))
+    assert (found.manifest, seen) == (first.manifest, [("fifo", 1.0)])
+    assert run_scenario(scenario, store)[0].manifest["created_at"] != first.manifest["created_at"]
 
 
 def test_progress_goes_from_0_to_1_for_every_policy(trace_path, store):

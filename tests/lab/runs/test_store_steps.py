@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,7 +82,8 @@ def test_a_run_is_whole_or_gone_wherever_a_process_is_killed(tmp_path, work, for
 
 @pytest.fixture
 def steps(monkeypatch, tmp_path):
-    """What is renamed and synced in the store `runs`, in order; ` unlocked` where its lock is not held."""
+    """Return the renames and syncs in the store `runs`, in order; ` unlocked` follows where the store's lock
+    is not held."""
     root, taken = tmp_path / "runs", list[str]()
     rename, fsync = os.rename, os.fsync
 
@@ -182,6 +185,38 @@ def test_an_interrupt_before_the_lock_is_taken_leaves_nothing(tmp_path, monkeypa
     assert list(store.root.glob(".new-*")) == []
 
 
+class TestAnotherMachine:
+    """A shared folder whose mount keeps locks on each machine."""
+
+    @pytest.fixture
+    def leftover(self, tmp_path):
+        folder = tmp_path / f".new-{'0' * 8}{'1' * 8}-run"
+        folder.mkdir()
+        (folder / "lock").touch()
+        return folder
+
+    def test_what_it_writes_is_left_alone(self, leftover):
+        RunStore(leftover.parent)
+        assert leftover.exists()
+
+    @pytest.mark.parametrize(("hours", "stays"), [(23, True), (25, False)])
+    def test_what_did_not_change_for_a_day_goes(self, leftover, monkeypatch, hours, stays):
+        clock = SimpleNamespace(time=lambda: time.time() + hours * 3600.0)
+        monkeypatch.setattr("lab.runs.publishing.time", clock)
+        RunStore(leftover.parent)
+        assert leftover.exists() is stays
+
+    def test_what_is_older_than_is_asked_for_goes(self, leftover):
+        store = RunStore(leftover.parent)
+        assert (store.sweep(3600.0), leftover.exists()) == (0, True)
+        assert (store.sweep(-1.0), leftover.exists()) == (1, False)
+
+    def test_what_died_here_goes_at_once(self, leftover):
+        own = leftover.rename(leftover.with_name(f".new-{machine()}{'1' * 8}-run"))
+        RunStore(leftover.parent)
+        assert not Path(own).exists()
+
+
 ROOT = Path(__file__).resolve().parents[3]
 WRITER = """
 import sys
@@ -221,7 +256,7 @@ def test_a_list_leaves_alone_what_a_writer_of_another_pid_namespace_writes(tmp_p
         subprocess.run([*(space if apart == "reader" else ()), *reader], check=True, env=environment)
         assert hidden(tmp_path) == before
         writer.kill()
-        # It ends when the writer inside the namespace has ended.
+        # The namespace ends when the writer inside has ended.
         assert writer.stdout.read() == b""
     RunStore(tmp_path)
     assert hidden(tmp_path) == []

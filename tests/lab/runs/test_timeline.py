@@ -89,18 +89,26 @@ def test_a_counter_keeps_its_changes_alone(tmp_path):
     assert written.left_out == 0
 
 
-def test_a_file_is_bounded_and_keeps_extremes_and_the_longest_spans(tmp_path, monkeypatch):
-    monkeypatch.setattr(timeline, "MOST_EVENTS", 40)
+@pytest.mark.parametrize(("most", "each"), [(40, 20), (6, 3)])
+def test_a_file_is_bounded_and_keeps_extremes_and_the_longest_spans(tmp_path, monkeypatch, most, each):
+    monkeypatch.setattr(timeline, "MOST_EVENTS", most)
     values = np.sin(np.arange(1000.0))
     begin_s = np.arange(100.0)
     spans = Spans("job", "steps", ["step"] * 100, begin_s, begin_s + np.arange(100) / 200, {})
     written = timeline.write([counter(values), spans], tmp_path / "t.json.gz", {})
     events = checked(tmp_path / "t.json.gz")
     kept = [event["args"]["cores"] for event in events if event["ph"] == "C"]
-    assert len(kept) == 20
+    assert len(kept) == each // 2 * 2
     assert {min(kept), max(kept)} == {values.min(), values.max()}
-    assert min(event["ts"] for event in events if event["ph"] == "X") == 80e6
-    assert written.left_out == 980 + 80
+    assert min(event["ts"] for event in events if event["ph"] == "X") == (100 - each) * 1e6
+    assert written.left_out == 1000 - len(kept) + 100 - each
+
+
+def test_spans_for_which_no_row_is_free_are_left_out_and_later_ones_are_not(tmp_path):
+    begin_s = np.array([0.0] * 201 + [1.0])
+    spans = Spans("web", "get", ["get"] * 202, begin_s, begin_s + 1.0, {})
+    assert timeline.write([spans], tmp_path / "t.json", {}).left_out == 1
+    assert max(event["ts"] for event in checked(tmp_path / "t.json") if event["ph"] == "X") == 1e6
 
 
 @given(st.lists(st.tuples(st.floats(0, 50), st.floats(0, 9)), min_size=1, max_size=60))

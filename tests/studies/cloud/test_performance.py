@@ -1,4 +1,4 @@
-"""What is judged is never told, and the errors on public data stay where they were when this was written."""
+"""Judged data are never learned from, and the errors on public data do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Scala-Opt chooses in FC²'s experiments."""
+"""Scala-Opt's choices in FC²'s experiments."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is judged of language models is never learned from, and regimes are told apart."""
+"""Language models that are judged are never learned from, and regimes are distinguished."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MS = 1_000_000
     [
         ([(0, 80, 95), (1, 85, 99)], CAUSES[0]),
         ([(0, 80, 95)], CAUSES[1]),
-        # One after the other: at any time one CPU ran.
+        # The processes ran one after the other, so only one CPU was busy at any time.
         ([(0, 70, 80), (1, 81, 99)], CAUSES[1]),
         # Over before the detection time of 30 ms and its 5 ms of slack began.
         ([(0, 10, 60), (1, 10, 60)], CAUSES[2]),

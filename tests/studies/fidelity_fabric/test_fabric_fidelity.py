@@ -211,7 +211,7 @@ def test_the_delays_of_both_hosts_are_kept_by_the_calibration(store) -> None:
     assert values["control.carrier_s"].value == pytest.approx(0.005)
     assert values["control.session_up_s"].value == pytest.approx(1.9)
     assert values["fast.told_s"].value == pytest.approx(0.0005)
-    # What is not measured is as it was.
+    # Values that are not measured keep their old values.
     assert values["link.rate_bps"] == load_calibration().values["link.rate_bps"]
 
 
@@ -362,7 +362,7 @@ def test_a_fault_is_measured_on_a_real_fabric_and_changes_no_tunnel_rule(tmp_pat
     store, chosen = Store(tmp_path), Setting(Road.FAST, 5, 50)
     campaign.measure(plan.Planned(chosen, 2), store, "fidelity", float("inf"), lambda _: None)
     for row in store.faults(chosen):
-        # Of 8 flows none takes the broken link in 1 of 256 boots, of 16 in 1 of 65,536.
+        # With 8 flows, none takes the broken link in 1 of 256 boots; with 16 flows, in 1 of 65,536.
         assert row.out_flows + row.in_flows
         assert row.rules == 0
         assert FAST_STEPS.keys() <= row.chain.keys()

@@ -1,4 +1,4 @@
-"""What a queue pair of soft RoCE did, fault by fault, beside the twin's word."""
+"""The fate of a queue pair of soft RoCE, fault by fault, beside the twin's prediction."""
 
 from __future__ import annotations
 
@@ -92,6 +92,7 @@ def test_a_queue_pair_lives_through_silent_faults() -> None:
 
     assert measured.pings.error is None
     assert measured.injected >= 2
-    # One port after the other was silent: one of them was in its way, and it waited for the other way.
+    # One port after the other was silent. One of the ports was on the queue pair's way, and the queue pair
+    # waited for the other way.
     assert measured.hits
     assert soft_roce.NAME not in ownership.fabrics()

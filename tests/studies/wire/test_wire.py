@@ -1,4 +1,4 @@
-"""What one more container costs on the wire: the line, and one real measurement."""
+"""The bytes on the wire for one more container: the fitted line, and one real measurement."""
 
 import math
 

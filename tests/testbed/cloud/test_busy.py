@@ -1,4 +1,4 @@
-"""What this machine is busy with, as the emulated clusters see it."""
+"""The load of this machine as the emulated clusters see it."""
 
 import time
 from pathlib import Path

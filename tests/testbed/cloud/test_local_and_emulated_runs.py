@@ -46,7 +46,7 @@ def test_a_local_run_has_series_of_all_processes_and_the_steps_of_the_job(tmp_pa
     assert len(run.step_s) == 60 - 1 - 5
     assert (run.batch, run.layers[0]) == (64, "EmbeddingBag")
     assert (run.optimiser, run.non_trainable, run.input_size, run.output_size) == ("Adam", 0, 60, 4)
-    # Both send their gradients, 4 bytes per parameter, at each step.
+    # Both workers send their gradients, 4 bytes per parameter, at each step.
     assert run.net_out_bytes.sum() > 50 * 4 * run.parameters
     assert detect().sweep() == network.sweep() == []
 

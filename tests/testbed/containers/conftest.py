@@ -1,4 +1,4 @@
-"""What tests on the real kernel need, and how they leave nothing behind."""
+"""Fixtures of tests on the real kernel, and checks that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UVLOOP = ("services", "load")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a test that is a coroutine in an event loop of its own."""
+    """Run a test that is a coroutine in an event loop."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
@@ -38,7 +38,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture
 def driver(cgroups: None) -> V1 | V2:
-    """This machine's cgroup driver."""
+    """Return this machine's cgroup driver."""
     return detect()
 
 

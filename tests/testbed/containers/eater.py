@@ -1,4 +1,4 @@
-"""A process that takes memory when it is told to: what is held, killed or let go on in tests of limits."""
+"""A process that takes memory on command, which tests of limits hold, kill or let continue."""
 
 from __future__ import annotations
 

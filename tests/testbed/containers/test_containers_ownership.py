@@ -1,4 +1,4 @@
-"""Whose a run is: its owner's while the lock is held, nobody's afterwards, unknown without a lock file."""
+"""The owner of a run: its maker while the lock is held, nobody afterwards, unknown without a lock file."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_recording_in_a_pid_namespace_leaves_a_live_one_alone(recording: subpr
 def test_a_recording_with_another_run_directory_is_left_alone_and_named(
     recording: subprocess.Popen[bytes], driver: V1 | V2, run_root: Path
 ) -> None:
-    """As from a container that shares the cgroups and has a /run of its own."""
+    """The run is like one in a container that shares the cgroups and has a /run of its own."""
     command = begun(recording)
     before = folders(f"run-{recording.pid}-")
     leftovers.sweep(driver)

@@ -1,4 +1,4 @@
-"""What the doctor finds, on this machine and on one that lacks everything."""
+"""The doctor's findings, on this machine and on one that lacks everything."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from testbed.containers.interrupts import Interrupts
 
 @pytest.fixture(autouse=True)
 def _as_in_the_foreground() -> Iterator[None]:
-    """What a shell starts in the background ignores Ctrl-C, and so do its children."""
+    """Handle SIGINT as a foreground process does. A shell's background processes and their children ignore
+    Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,5 @@
-"""What runs have here and its removal: dead ones, live ones that are asked to end, and nobody else's."""
+"""The leftovers of runs and their removal: dead runs, live runs that are asked to end, and never others'
+things."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from twinbed import BackendError
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """What a machine has to spare, by the names of its resources; a test changes it."""
+    """Return the free resources of a machine, by name. A test may change them."""
     free = {scarce.name: 1e9 for scarce in capacity._RESOURCES}
     resources = tuple(
         replace(scarce, free=lambda name=scarce.name: free[name]) for scarce in capacity._RESOURCES

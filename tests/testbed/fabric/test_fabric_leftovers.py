@@ -1,4 +1,5 @@
-"""What a fabric leaves when its maker is killed, and its removal: everything of it, and nothing of others."""
+"""The leftovers of a fabric whose maker was killed, and their removal: everything of the fabric, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -194,7 +195,8 @@ ELSEWHERE = (
 
 
 def test_a_fabric_whose_run_is_elsewhere_is_left_alone_unless_it_is_named(fabric_machine: None) -> None:
-    """As in a container that shares /etc/frr with this machine and has a /run of its own."""
+    """The fabric is like one in a container that shares /etc/frr with this machine and has a /run of its
+    own."""
     private = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh"]
     folder = FRR_FOLDERS[0] / f"tb-{NAME}-h0"
     with subprocess.Popen(

@@ -105,7 +105,7 @@ def test_the_user_frr_reads_its_configuration_and_cannot_change_it(host: Host) -
 
 
 def test_starting_a_daemon_writes_nothing_through_a_link_of_the_user_frr(host: Host, victim: Path) -> None:
-    """Neither root nor the daemon itself, which begins as root."""
+    """Neither root nor the daemon, which begins as root, writes through the link."""
     frr.configure(PLAN, host)
     own = FRR_FOLDERS[1] / host.namespace
     as_frr(*(f"ln -s {victim} {own}/zebra{suffix}" for suffix in (".started", ".out", ".log", ".pid")))

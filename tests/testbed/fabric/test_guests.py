@@ -88,7 +88,7 @@ def test_a_host_has_one_vm_at_a_time_and_keeps_nothing_of_it(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def everything() -> list[str]:
-        # What is told of the other host's is not looked at: it comes and goes in its own time.
+        # Messages about the other host's representor are ignored, because they come at any time.
         own = ("ip", "neigh", "show", "nud", "permanent")
         asked = (("ip", "-br", "link"), ("nft", "list", "ruleset"), own)
         outputs = [links.run_in(fabric.hosts[0].namespace, command).stdout for command in asked]

@@ -24,7 +24,7 @@ SMALL = fabric_of(Plan(name="small"))
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was done to the link, and the waits between, in order."""
+    """Record the changes of the link and the waits between them, in order."""
     done: list[Any] = []
 
     def note(verb: str) -> Any:

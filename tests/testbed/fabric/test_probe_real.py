@@ -87,8 +87,8 @@ def test_thinned_flows_lose_nothing_and_are_whole_again_at_once(fabric, tmp_path
         probes.dense()
         time.sleep(0.5)
     total = probe.received(probes.files[0])
-    # Of each of 8 flows, on a machine that keeps up: about 30 datagrams until all flows are heard, 25 in the
-    # first half second, 250 in the second.
+    # Each of 8 flows, on a machine that keeps up, has about 30 datagrams until all flows are heard, 25 in the
+    # first half second, and 250 in the second.
     assert 8 * 25 < total.received <= 8 * 350
     assert (total.lost, total.late, total.twice) == (0, 0, 0)
 

@@ -94,7 +94,7 @@ def test_legends_need_a_quantity(tmp_path: Path) -> None:
         "2024-05-01 10:00:30,500,100\n2024-05-01 10:01:00,750,undefined\n"
     )
     with pytest.raises(
-        TraceError, match="'web' is a legend, which tells no unit; give --trace-option quantity="
+        TraceError, match="'web' is a legend, which has no unit; give --trace-option quantity="
     ):
         load(path)
     trace = load(path, quantity="cpu_millicores")

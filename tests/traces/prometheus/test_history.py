@@ -60,7 +60,7 @@ def test_a_new_cgroup_begins_at_zero_even_where_its_counter_is_ahead_of_the_old_
     before = one(names.CPU, [0.0, 3.0], EDGES[:2], id="/old")
     after = one(names.CPU, [12.0, 27.0], EDGES[2:4], id="/new")
     assert cores(before, after)[:3] == [0.1, 0.4, 0.5]
-    # The same cgroup under another label goes on counting.
+    # The same cgroup under another label continues its counter.
     renamed = one(names.CPU, [12.0, 27.0], EDGES[2:4], id="/old", node="b")
     assert cores(before, renamed)[:3] == [0.1, 0.3, 0.5]
 

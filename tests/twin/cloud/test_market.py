@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.market import POLICIES, make
-from control.market.course import Market, Timing, Zone
+from control.market.course import REVOKED, STARTING, WAITING, WORKING, Market, Span, Timing, Zone
 from control.market.levels import Levels
-from control.market.ports import IDLE, ON_DEMAND, TAKE, Decision, State, Terms
+from control.market.ports import BEHIND, IDLE, ON_DEMAND, REASONS, TAKE, Decision, State, Terms
 from twin.cloud.deadline import Windows, optimum_usd, play
 from twin.cloud.market import simulate
 from twinbed import ScenarioError
@@ -91,7 +91,8 @@ class Scripted:
 
     def on_step(self, state: State) -> Decision:
         self.seen.append((state.held[0], state.zone[0], state.restart_left_s[0]))
-        return Decision(np.array([self.places[state.tick]]), np.array([TAKE]))
+        place = self.places[state.tick]
+        return Decision(np.array([place]), np.array([BEHIND if place == ON_DEMAND else TAKE]))
 
 
 def test_a_policy_sees_the_last_zone_and_what_is_left_of_a_start_that_it_still_holds() -> None:
@@ -106,5 +107,17 @@ def test_a_policy_sees_the_last_zone_and_what_is_left_of_a_start_that_it_still_h
     assert policy.seen == [(IDLE, 0, 0), (1, 1, 900), lost, noticed, (ON_DEMAND, 0, 900), (ON_DEMAND, 0, 0)]
     assert (done.starts, done.moves, done.regions, done.revocations) == (3, 2, 1, 2)
     assert done.events == ((1020.0, "notice", 1), (1140.0, "lost", 1), (1740.0, "notice", 0))
+    # The first 440 s of work are not saved. Spot costs 1 $/h, and on demand 3 $/h.
+    assert (done.lost_s, done.finish_s) == (440.0, 3500.0)
+    assert (done.spot_usd, done.on_demand_usd) == pytest.approx((1740 / 3600, 3 * 1700 / 3600))
+    spot, on_demand = REASONS[TAKE], REASONS[BEHIND]
+    assert done.spans == (
+        Span(0.0, 700.0, STARTING, 1, spot),
+        Span(700.0, 1140.0, WORKING, 1, spot),
+        Span(1140.0, 1200.0, WAITING, IDLE, REVOKED),
+        Span(1200.0, 1800.0, STARTING, 0, spot),
+        Span(1800.0, 2500.0, STARTING, ON_DEMAND, on_demand),
+        Span(2500.0, 3500.0, WORKING, ON_DEMAND, on_demand),
+    )
     with pytest.raises(ScenarioError, match="where there is none, in tick 1"):
         simulate(market, Terms(9000.0, 90_000.0, 0.0, 1800.0, 3.0), timing, Scripted(0, 0))

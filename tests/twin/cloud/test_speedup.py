@@ -1,4 +1,4 @@
-"""Speed-ups that follow the law are told, and nothing is told to be faster than linear."""
+"""Speed-ups that follow the law are recovered, and no prediction is faster than linear."""
 
 from __future__ import annotations
 

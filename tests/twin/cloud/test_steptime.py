@@ -34,7 +34,7 @@ def job(
 
 
 def measured(asked: Runs, factor: float = 1.0, noise: float = 0.01, seed: int = 0) -> Runs:
-    """The same runs with times that follow the law with constants other than the usual ones."""
+    """Return the same runs with times that follow the law with unusual constants."""
     law = steptime.log_step_s(steptime._USUAL + 0.2, np.zeros(len(asked)), asked)
     shaken = noise * np.random.default_rng(seed).standard_normal(len(asked))
     return replace(asked, step_s=factor * np.exp(law + shaken))

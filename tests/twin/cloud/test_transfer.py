@@ -38,7 +38,7 @@ def test_the_same_seed_tells_the_same_to_the_bit():
 
 
 def test_an_operation_nobody_had_does_not_run_away():
-    """What an unseen operation takes is bounded by what the others saw, however long its profile is."""
+    """The time of an unseen operation is bounded by the others' times, however long its profile is."""
     others, times = jobs(1)
     ratio = times / others.step_s
     odd = Profiles(np.array([1.0]), np.array([[0.0, 0.0, 1e6]]), np.array([0.0]), np.zeros((1, 1)))

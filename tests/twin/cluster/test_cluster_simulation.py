@@ -185,7 +185,7 @@ def test_gandiva_pairs_jobs_while_gpus_are_short() -> None:
         run("gandiva", replace(jobs, sharing=Sharing(np.zeros(4, np.int64), kept)), where=cluster((0, 1)))
         for kept in (np.full((1, 1, 1), 0.4), np.full((1, 1, 1), 0.75))
     )
-    # Of two that keep 0.4 of a GPU nothing is gained, and they are not paired: 4000 s of work.
+    # Two jobs that keep 0.4 of a GPU each gain nothing, so they are not paired: 4000 s of work.
     assert alone.busy_gpu_s.sum() == pytest.approx(4000.0)
     assert paired.busy_gpu_s.sum() == pytest.approx(4000 / 1.5)
 

@@ -1,4 +1,4 @@
-"""Small workloads and an allocator that does what a test tells it."""
+"""Small workloads, and an allocator that decides as a test says."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def ram(ids, limit, reason=Reason.OOM_GRANT):
 
 @dataclass
 class Scripted(scripted_allocator.Scripted):
-    """The same first limits for everyone; then what the callbacks say. Keeps what was reclaimed, too."""
+    """An allocator that gives everyone the same first limits, then decides by the callbacks. It also keeps
+    what was reclaimed."""
 
     reclaimed: Callable[[Shrunk], Decision | None] = lambda shrunk: None
     shrunk: list[Shrunk] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is measured block by block is what is measured of the whole, within the stated rounding."""
+"""Figures that are measured block by block equal those of the whole run, within the stated rounding."""
 
 from itertools import pairwise
 
@@ -43,7 +43,8 @@ def test_quantiles_of_a_sketch_are_within_a_thousandth(seed, length, count):
 
 
 def near(told, values):
-    """Each order statistic is off by at most its bin, so a value between two is off by at most theirs."""
+    """Check quantiles. Each order statistic is off by at most its bin, so an interpolated value is off by at
+    most the bins of its neighbours."""
     if not len(values):
         assert np.isnan(told).all()
         return

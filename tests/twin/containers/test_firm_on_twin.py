@@ -1,4 +1,4 @@
-"""Firm in a closed loop with the request engine: what it is told, whom it finds, and what comes of it."""
+"""Firm in a closed loop with the request engine: its input, the culprits that it finds, and the outcome."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def test_the_container_that_is_short_is_found_and_gets_what_it_needs():
     assert Reason.CULPRIT in outcome.series.cpu_reason[:, 1]
     first, last = (latency_s[slice(*ends)] for ends in ((0, 500), (-500, None)))
     assert np.quantile(first, 0.99) > 0.2 > np.quantile(last, 0.99)
-    # One kind of request, and every one is answered in the end.
+    # There is one kind of request, and every request is answered in the end.
     assert all(stats.mix.tolist() == [[1.0, 0.0, 0.0]] for stats in firm.stats)
     assert all(stats.failed.tolist() == [0.0] for stats in firm.stats)
 

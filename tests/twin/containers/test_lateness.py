@@ -62,7 +62,7 @@ def test_arrays_of_different_shapes_are_refused():
 
 
 def sampled(demand, done, quantiles):
-    """The same by inverting both cumulative curves at many evenly spaced units of work."""
+    """Return the same figures by inverting both cumulative curves at many evenly spaced units of work."""
     periods, count = demand.shape
     at = np.arange(periods + 1) * PERIOD_S
     late, weight = [], []

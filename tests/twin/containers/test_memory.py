@@ -37,7 +37,7 @@ def test_new_limits_sort_held_containers_into_fitting_and_short():
     assert written.held.tolist() == [0, 1]
     assert written.fitting.tolist() == [0]
     assert sorted(written.short.tolist()) == [1, 3]
-    # Not as an answer: the held one that does not fit goes on waiting.
+    # The raise does not answer the trap, because the held container that does not fit keeps waiting.
     assert memory.write_limits(fleet, columns, np.array([20, 21, 10, 30]), 2, answer=False).short.size == 0
 
 

@@ -15,7 +15,7 @@ MACHINE = Machine(0.001, 0.0, 0.001, 0.001, 0.001, restart_s=2.0)
 
 
 def run(steps, policy="requests-only:cpu_percentile=100", **hpa):
-    """One workload of these (seconds, cores), in periods of a second. Returns its outcome."""
+    """Return the outcome of one workload with these steps (seconds, cores), in periods of a second."""
     scenario = container_scenario(
         build(
             {
@@ -55,7 +55,7 @@ def test_replicas_share_their_workloads_demand_and_none_is_lost():
 
 
 def test_replicas_come_after_their_start_and_leave_after_the_window():
-    # Each of two replicas requests a core: their utilisation is 100 %, and later 25 % of four.
+    # Two replicas request a core each. Their utilisation is 100 %, and later 25 % with four replicas.
     outcome = run([(120, 2.0), (480, 0.5)], target_utilisation=0.5)
     counts = up(outcome)
     # The sync at 15 s wants four, which have started up by 17 s.

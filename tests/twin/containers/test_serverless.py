@@ -125,7 +125,7 @@ def test_a_pod_has_limits_from_the_moment_it_is_asked_for() -> None:
     series = result.outcome.series
     assert series is not None
     cores, held = ((series.up * limits).sum(axis=1) for limits in (series.quota_cores, series.limit_bytes))
-    # It joins in the middle of period 10 and computes nothing for a second.
+    # The pod joins in the middle of period 10 and computes nothing for a second.
     assert cores[9:12].tolist() == [0.0, 1.0, 1.0]
     assert held[10] == 256 * MIB
     assert series.usage_cores[10:20].sum() == 0.0

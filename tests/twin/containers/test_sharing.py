@@ -87,7 +87,8 @@ def test_what_waited_is_done_when_there_is_room():
 
 
 def test_a_pool_that_empties_leaves_the_cpus_to_others():
-    # One CPU each until the quota of 0.4 is used up after 40 ms; the other has both for the last 60 ms.
+    # Each container has one CPU until its quota of 0.4 is used up after 40 ms; the other has both for the
+    # last 60 ms.
     load = workload([[2.0, 2.0]], threads=2.0, host=2.0, on=[0, 0])
     policy = Scripted()
     policy.quota = np.array([0.4, 10.0])

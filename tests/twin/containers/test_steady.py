@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def load(cores, memory=None, *, bursts=(1.0,), present=None):
-    """One container."""
+    """Return a load of one container."""
     more = {"memory": memory, "present": present}
     return steady_load([cores], bursts=bursts, **{key: [row] for key, row in more.items() if row is not None})
 

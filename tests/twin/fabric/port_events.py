@@ -50,7 +50,7 @@ class PortLoss:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What an adapter reports to an end beside its own errors. event: of port_tables.DEVICE."""
+    """A report of an adapter to an end, other than its errors. event: an event of port_tables.DEVICE."""
 
     at_s: float
     port: int
@@ -59,13 +59,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What became of the messages.
-
-    arrived: int64[messages, ports], how often the receiver took each part. done_s: float64[messages], when
-    the sender reported each message complete, s (NaN: never). died_s: when the communicator failed, s (inf:
-    it did not); reason: of what. walk: (time, machine, state, event, next state), in the order of time.
-    devices: (end, port) → state at the end.
-    """
+    """The fates of the messages."""
 
     arrived: Whole
     done_s: Floats

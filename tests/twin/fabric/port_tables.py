@@ -1,4 +1,4 @@
-"""What NCCL does when a port of its network fails: literal tables of states, events and next states.
+"""NCCL's reaction to a failed port of its network: literal tables of states, events and next states.
 
 For: port_events.py, which walks them in time, and the tests that hold port_failover.py to them. Not for: when
 something happens. What a table does not list is refused.

@@ -169,7 +169,7 @@ def test_faults_of_one_link_that_overlap_are_one_until_the_last_repair(exact, th
         (10.0, 45.0),
         (60.0, 80.0),
     ]
-    # Neither would be noticed alone.
+    # Neither fault would be noticed if it were alone.
     short = [fault for begin_s in (10.0, 10.05, 10.1, 10.15) for fault in single(begin_s, down_s=0.09)]
     noticed = failover(FABRIC, short, thorn, SEED)
     assert np.isfinite(noticed.detected_s).all()

@@ -34,7 +34,7 @@ def test_only_flows_on_the_dead_path_have_a_gap(control):
     probes = probe(FABRIC, outages, PAIRS, SEED, flows=400)
     hit = len(set(probes.flow.tolist()))
     assert hit == len(probes.flow)
-    # Of 800 flows half, five standard deviations (14) about.
+    # Half of 800 flows are expected, within five standard deviations (14 each).
     assert abs(hit - 400) < 70
 
 

@@ -84,7 +84,7 @@ def test_the_closed_form_is_what_the_packets_do(timeout, retries, window, share,
     gap_s = share * qp.ladder.error_s
     blurred_s = RTT_S + 2 * WIRE_S
     stalls_s = rdma.stall_s(qp, [gap_s - blurred_s, gap_s, gap_s + blurred_s], LINK)
-    # Not a retry at the very moment of the repair.
+    # No retry falls on the very moment of the repair.
     assume(np.all(np.isinf(stalls_s)) or np.ptp(stalls_s) <= 2.01 * blurred_s)
     message = {"messages": 1, "message_bytes": 2000 * 1024}
     clean = rdma.send_series(qp, LINK, **message)

@@ -1,4 +1,4 @@
-"""When clients ask: open-loop arrival times, drawn or given, and what kind of request each is.
+"""Open-loop arrival times of client requests, drawn or given, and the kind of each request.
 
 For: `RequestWorkload.arrivals`. Not for: reading rates and time stamps from files (traces), their text form
 (lab.containers.input.services.arrivals) or what a client does while it waits (`Client`).
@@ -131,7 +131,7 @@ def _checked(rates_rps: ArrayLike) -> Floats:
 def _even(rates: Floats, edges: Floats) -> Floats:
     due = np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))])
     number = np.arange(np.ceil(due[-1]))
-    # "right" steps over stretches of rate zero, so the division is safe.
+    # "right" skips stretches of rate zero, so the division is safe.
     step = np.searchsorted(due, number, side="right") - 1
     at_s = edges[step] + (number - due[step]) / rates[step]
     return np.asarray(at_s[at_s < edges[-1]], np.float64)

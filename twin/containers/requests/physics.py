@@ -31,9 +31,9 @@ class Requests:
     """The containers of a `RequestWorkload` and the requests in them; implements `physics.Physics`.
 
     seed: seed of the CPU demands and of the choice of calls. watch: `run_until` also stops at each instant at
-    which client requests end; `take_finished` tells which. starting: columns at the start (default: all).
-    windowed: `service_level` returns the spans of answered requests. Raises InvariantError for arrays that do
-    not belong together, values out of range, or a cyclic graph.
+    which client requests end; `take_finished` returns these requests. starting: columns at the start
+    (default: all). windowed: `service_level` returns the spans of answered requests. Raises InvariantError
+    for arrays that do not belong together, values out of range, or a cyclic graph.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Requests:
         self._app_of_request: dict[int, int] = {}
 
     def first(self) -> Columns:
-        """Return the columns that are there at the start."""
+        """Return the columns that are present at the start."""
         return self._starting
 
     # --- time ------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Requests:
         self.fleet.used[columns] += cpu_s
 
     def release(self, columns: Columns) -> None:
-        """Let held containers go on and containers that were down begin anew. Their queues move up."""
+        """Let held containers continue, and containers that were down start again. Their queues move up."""
         engine.start(self.engine, columns)
         self._advance(-np.inf)
 
@@ -208,7 +208,7 @@ class Requests:
         return finished
 
     def service_level(self, now_s: float) -> ServiceStats:
-        """Return what clients saw since the last call; see `Physics`."""
+        """Return the service level since the last call; see `Physics`."""
         state, requests = self.engine[0], self.tables["requests"]
         ended, arrived, now = int(state["ended"]), int(state["arrived"]), float(state["now"])
         came = self._apps(np.arange(self._asked, arrived))
@@ -269,7 +269,7 @@ class Requests:
         return kinds
 
     def _advance(self, at_s: float) -> int:
-        until = float(at_s)  # a time that is an integer would have the engine compiled once more
+        until = float(at_s)  # a whole number would make Numba compile the engine once more
         while True:
             why = engine.advance(self.engine, until)
             if why == records.NEEDS_ROOM:

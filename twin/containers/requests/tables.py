@@ -22,7 +22,7 @@ ROOM = 1024
 """Number of nodes at the start, and of log entries for injected requests. Both double when needed."""
 
 NUMBERS = 4096
-"""Random numbers of each kind that are kept in store."""
+"""Number of random numbers of each kind that are drawn in advance."""
 
 RANDOM = ("exponentials", "normals", "uniforms")
 """Tables of random numbers."""
@@ -49,7 +49,7 @@ def new_engine(workload: RequestWorkload, tables: dict[str, records.Records], wa
     state["free"], state["spare"] = 1, len(tables["nodes"]) - 1
     state["client"] = len(workload.graph.call_handler)
     for name in RANDOM:
-        state[name.removesuffix("s")] = len(tables[name])  # none are there yet
+        state[name.removesuffix("s")] = len(tables[name])  # no element is in use yet
     state["reserve"], state["busy_with"] = _reserve(workload.graph), -1
     client = workload.client
     state["connections"], state["queue"] = client.connections, client.queue

@@ -3,9 +3,10 @@
 For: drawing the traced requests before a run, and reading the spans of a window or of the whole run. Not for:
 how spans are written and kept (engine/tracing.py), nor what they mean (control.paths).
 
-At most TRACED requests of a run are traced; of a larger run they are drawn at random. The spans of DRAWN of
-them, again drawn at random, and of the SLOWEST stay until the run's end. So memory and time are bounded, and
-the slowest 5 % of the traced requests are all kept. Tracing changes no random number of the run.
+At most TRACED requests of a run are traced; of a larger run they are drawn at random. Two sets of spans stay
+until the run's end: those of DRAWN traced requests, again drawn at random, and those of the SLOWEST. So
+memory and time are bounded, and the slowest 5 % of the traced requests are all kept. Tracing changes no
+random number of the run.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def kept(graph: ServiceGraph, tables: Tables, state: records.Records) -> SpanLog
 
 
 def _reached(log: SpanLog, reached: NDArray[np.bool_]) -> Spans:
-    """Return the spans that reached a container. One that did not has no callees."""
+    """Return the spans that reached a container. A span that reached no container has no callees."""
     row = np.cumsum(reached) - 1
     parent = np.where(log.parent >= 0, row[log.parent], -1)[reached]
     start_s, end_s, work_s = (column[reached] for column in (log.start_s, log.end_s, log.work_s))

@@ -58,7 +58,8 @@ def resources(row: Row) -> Resources:
 
 
 def workloads(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
-    """Return the rows by (namespace, kind, workload), of the kinds in API. Raises ScenarioError for none."""
+    """Return the rows by (namespace, kind, workload), of the kinds in API. Raises ScenarioError if there is
+    none."""
     grouped: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         if row.kind in API:

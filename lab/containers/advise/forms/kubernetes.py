@@ -19,7 +19,7 @@ def files(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def patch(namespace: str, kind: str, name: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the patch of one workload with what names it."""
+    """Return the patch of one workload: the new settings, and the fields that identify the workload."""
     own: dict[str, Any] = {}
     for row in rows:
         entry = {"name": row.container, "resources": resources(row)}

@@ -1,7 +1,7 @@
 """Objects of the Vertical Pod Autoscaler that stay inside the advice. They change nothing: updateMode is Off.
 
-Source: autoscaling.k8s.io/v1 (kubernetes/autoscaler, vertical-pod-autoscaler/pkg/apis). The least that the
-VPA may set is the advised request. The most is the advised limit, or the recorded peak if there is no limit.
+Source: autoscaling.k8s.io/v1 (kubernetes/autoscaler, vertical-pod-autoscaler/pkg/apis). The VPA may set at
+least the advised request, and at most the advised limit, or the recorded peak if there is no limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 
 def files(rows: Sequence[Row]) -> dict[str, str]:
-    """Return a VerticalPodAutoscaler by file name for each workload. Raises ScenarioError for none."""
+    """Return a VerticalPodAutoscaler by file name for each workload. Raises ScenarioError if there is
+    none."""
     return by_workload(rows, autoscaler)
 
 

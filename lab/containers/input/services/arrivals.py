@@ -214,7 +214,8 @@ def _bounded(rate_rps: float, duration_s: float) -> float:
 
 def _check_length(spec: Rates | Timestamps, length_s: float, duration_s: float) -> None:
     left_s = max(length_s - spec.start_s, 0.0) / spec.speed
-    # A file's length is a sum of decimals: a run of exactly its length must not fail on the last bit.
+    # A file's length is a sum of decimals. A run of exactly this length must not fail because of the last
+    # bit.
     if left_s < duration_s * (1 - 1e-9):
         raise ScenarioError(
             f"arrivals: {spec.file} lasts {length_s:g} s; from {spec.start_s:g} s at speed {spec.speed:g} "

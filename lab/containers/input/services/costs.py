@@ -24,7 +24,7 @@ _LEAST_SHARE = 0.1
 
 
 def with_program(compiled: CompiledApp, costs: Program) -> CompiledApp:
-    """Return the application with the service program's CPU, memory and network."""
+    """Return the application with the program's CPU, memory and network added to the declared demand."""
     graph = compiled.graph
     stages, calls = _stages_and_calls(graph)
     declared_s = graph.mean_s * costs.dilation

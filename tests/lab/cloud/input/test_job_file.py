@@ -53,7 +53,7 @@ def test_what_is_wrong_is_named(tmp_path, text, message):
 
 
 def test_related_jobs_have_names_with_common_parts(tmp_path):
-    # As docs/how-to/choose-a-configuration.md advises.
+    # docs/how-to/choose-a-configuration.md gives this advice.
     path = write(tmp_path, "name: resnet/imagenet/large")
     assert job_file.load(path).name == "resnet/imagenet/large"
     assert job_file.local_run_of(path, "resnet/imagenet/large").parent == path.parent

@@ -1,4 +1,4 @@
-"""What one can apply: checked by the systems' own rules, for names that others chose."""
+"""The forms of an advice, checked by the systems' own rules, for names that other people chose."""
 
 import copy
 import shlex

@@ -1,4 +1,4 @@
-"""What an advice is made from: replicas by workload, and what is set now."""
+"""The history that an advice is made from: replicas by workload, and the present settings."""
 
 from dataclasses import replace
 
@@ -128,7 +128,7 @@ def test_a_grafana_csv_tells_what_is_set_only_where_it_has_a_column_for_it(tmp_p
     assert row.current.cpu_limit_cores == 2.0
     asked = ["the CPU request now", "the memory request now", "the memory limit now", "memory use"]
     assert row.unknown == asked
-    assert row.not_told == f" The history does not tell: {', '.join(asked)}."
+    assert row.not_told == f" The history does not show: {', '.join(asked)}."
     bare = advised(series[:1])
     assert bare.current == Setting()
     assert bare.before is None

@@ -1,4 +1,4 @@
-"""What an apply changes, when it takes it back, and what it leaves alone."""
+"""The changes of an apply, when it takes them back, and what it leaves alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What --abort-if takes, and when it is met."""
+"""The conditions that --abort-if accepts, and when they are met."""
 
 from types import SimpleNamespace
 
@@ -109,7 +109,7 @@ GONE = GroupGoneError("docker:web: does not run")
 
 
 class Places:
-    """One container, which tells what a test gave it, or is gone."""
+    """A target with one container, whose counters are those that a test gave, or which is gone."""
 
     def __init__(self, now: Counters | None) -> None:
         self.now = now

@@ -67,7 +67,7 @@ def test_wherever_it_is_killed_the_limits_are_all_new_or_all_old(tmp_path, work)
             journal.save(path, journal.load(path).model_copy(update={"phase": "carrying"}))
         killed = killed_before(step, work, root)
         if killed and work is undo:
-            # What an undo left is undone by the next one.
+            # The next undo finishes what the killed undo left.
             world.undo()
         recover(str(root))
         assert limits(world) in ({FOUND[1]}, {WANTED}), step

@@ -23,7 +23,8 @@ IDLE_CORES, ROUNDS = 0.0003, 2
 
 @pytest.fixture(scope="module")
 def ran():
-    """What a machine of these costs would show, every container using IDLE_CORES for itself."""
+    """Return what a machine with these costs would show, with IDLE_CORES of further use in every
+    container."""
     asked = subject.schedule(40.0)
     used_s, log = fit.simulated(asked, TRUE, CORES)
     return fit.Ran(asked, used_s + IDLE_CORES * ROUNDS * 5.0, log.latency_s)

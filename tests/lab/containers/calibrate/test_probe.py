@@ -1,4 +1,4 @@
-"""What a probe says of a machine that is, or is not, the calibrated one."""
+"""A probe's answer about a machine that is the calibrated one, and about one that is not."""
 
 import dataclasses
 from dataclasses import replace

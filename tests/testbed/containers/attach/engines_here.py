@@ -28,7 +28,7 @@ _PARENTS = {"docker": "docker", "podman": "libpod_parent"}
 
 
 def missing(kind: str) -> str:
-    """What is not installed, "" if everything is."""
+    """Return a sentence about what is not installed, "" if everything is."""
     lacking = [name for name in (*PROGRAMS[kind], "busybox", "nsenter") if _program(name) is None]
     package = {"docker": "docker.io", "podman": "podman"}[kind]
     return f"{', '.join(lacking)} of {package} is not installed; see make system" if lacking else ""
@@ -97,7 +97,7 @@ class Running:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        # What ends a container of Podman's is a process of its own, and may mount once more.
+        # A process of its own ends a container of Podman's, and may mount once more.
         deadline = time.monotonic() + PATIENCE_S
         while self._tidy() and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -301,7 +301,7 @@ def test_restoring_a_group_that_is_gone_is_no_error(driver: V1 | V2) -> None:
 
 
 def contents(group: Group) -> dict[str, str]:
-    """What is in the files that hold limits."""
+    """Return the contents of the files that hold limits."""
     names = {*attached._FILES} - {"memory.oom_control"}
     texts = {
         str(path): path.read_text()

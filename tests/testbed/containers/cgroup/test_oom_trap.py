@@ -1,4 +1,4 @@
-"""The trap on the real kernel: who is held, who goes on, who is killed, of either version."""
+"""The trap on the real kernel, with cgroups of both versions: which task is held, runs on, or is killed."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def traces_of(run: str) -> list[str]:
 
 
 def code(container: Entering) -> int | None:
-    """How its command ended."""
+    """Return the exit code of the container's command, None while it runs."""
     assert container.process is not None
     container.process.wait(PATIENCE_S)
     return container.poll()
@@ -171,7 +171,7 @@ def test_a_bundle_that_cannot_be_written_is_said_with_its_file(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path, *_: object) -> None:
-        # Of a write, unlike an open, the kernel's error knows no file.
+        # The kernel's error of a write, unlike that of an open, names no file.
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", refuse)

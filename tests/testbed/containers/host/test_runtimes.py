@@ -65,11 +65,12 @@ class UntilStarted:
         return not (twice and self._worked.exists())
 
     def stop(self) -> None:
-        """It has nothing to end."""
+        """Do nothing, because this command has no process."""
 
 
 def bundles(pid: int) -> list[Path]:
-    """What runs of a process have under RUN_ROOT besides their lock, which other tests may hold, too."""
+    """Return the folders of a process's runs under RUN_ROOT that hold more than their lock. Other tests may
+    hold locks."""
     runs = ownership.RUN_ROOT.glob(f"run-{pid}-*")
     return [run for run in runs if any(file.name != ownership.LOCK for file in run.iterdir())]
 

@@ -88,7 +88,8 @@ def test_a_killed_generator_is_said(services: Running, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_process_with_many_open_files_starts_a_generator(services: Running, tmp_path: Path) -> None:
-    """As that of a control loop with sixty containers: select(2) knows descriptors below 1,024 only."""
+    """The control loop of sixty containers is such a process. select(2) takes descriptors below 1,024
+    only."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with ExitStack() as undo:

@@ -23,7 +23,7 @@ async def sent(
     duration_s: float = 60.0,
     **more: float,
 ) -> LoadResult:
-    """What became of requests to a server that answers so. more: of LoadPlan."""
+    """Return the results of requests to a server that answers so. more: further fields of LoadPlan."""
     async with answering(answer) as (host, port):
         urls, kinds = ((f"http://{host}:{port}/x",),), np.zeros(len(at_s), np.int64)
         sender = Sender(LoadPlan(np.array(at_s), kinds, urls, duration_s, **more), time.monotonic_ns())

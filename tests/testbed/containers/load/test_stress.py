@@ -1,4 +1,4 @@
-"""The load that follows arrays: it does the CPU work and holds the memory that it is told."""
+"""The load that follows arrays: it does the given CPU work and holds the given memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_was_done_outlives_the_process(tmp_path: Path) -> None:
     first_s = before.backlog_s()
     after = Demand([1.0] * 100, 0.1, begin_ns, tmp_path / "done")
 
-    # This very process stands for its own successor, so its CPU time counts once more.
+    # This process stands for its own successor, so its CPU time counts once more.
     assert after.backlog_s() <= first_s
     assert first_s == pytest.approx(10.0, abs=1.0)
 

@@ -24,7 +24,7 @@ def take(samples: Samples, tick: int, cpu_ns: int, late_ms: float = 0.0, memory:
 
 def test_a_late_sample_does_not_bias_the_rate() -> None:
     samples = Samples(1)
-    # One core throughout; the second sample comes 50 ms late and so sees 50 ms more.
+    # The container uses one core throughout. The second sample comes 50 ms late, and so shows 50 ms more.
     for tick, late_ms in [(0, 0), (1, 0), (2, 50), (3, 0)]:
         take(samples, tick, at(tick, late_ms), late_ms)
     np.testing.assert_allclose(samples.intervals(0, 0.1).cpu_cores[:, 0], [1, 1, 1])
@@ -52,10 +52,10 @@ def test_a_container_is_absent_after_the_interval_in_which_it_ended() -> None:
         samples.keep(tick)
     intervals = samples.intervals(0, 0.1)
     assert intervals.present.T.tolist() == [[True] * 3, [True, True, False]]
-    # It ended after 140 ms of CPU in all: what was used late in its last interval is not lost.
+    # The container ended after 140 ms of CPU in all. CPU time late in its last interval is not lost.
     assert intervals.cpu_cores[:, 1].sum() * 0.1 == pytest.approx(0.14)
     assert intervals.cpu_cores[2, 1] == 0
-    # What it held when it ended is taken from the sample before, not from what was left afterwards.
+    # Its memory at the end is that of the sample before, not what was left afterwards.
     assert intervals.memory_bytes[:, 1].tolist() == [70, 70, 0]
     assert intervals.rx_bytes[:, 1].sum() == 8
     assert intervals.tx_bytes[:, 1].sum() == 9

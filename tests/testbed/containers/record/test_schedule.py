@@ -29,7 +29,7 @@ def test_ticks_are_absolute_so_lateness_does_not_add_up() -> None:
     time.extra_ns = 3_000_000
     for tick in range(1, 1_001):
         assert schedule.wait() == tick
-        # Each wake-up is 3 ms late; a schedule that adds intervals would be 3 s late by the end.
+        # Each wake-up is 3 ms late. A schedule that adds intervals up would be 3 s late by the end.
         assert time.now_ns == schedule.start_ns + tick * NS // 10 + 3_000_000
         time.now_ns += 20_000_000
     assert schedule.missed == 0

@@ -27,7 +27,7 @@ DEADLINE_S = 20.0
 
 
 def deployment(agents: int = 2, each: int = 2, cores: float = 4.0) -> Deployment:
-    """One application, `each` attached containers on every agent, named a0-c0 …"""
+    """Return a deployment of one application with `each` attached containers on every agent, named a0-c0 …"""
     placed = tuple(
         Placed(f"a{agent}-c{index}", f"a{agent}", 0, attach={"": f"a{agent}-c{index}"})
         for agent in range(agents)
@@ -70,12 +70,13 @@ class Host:
 
 
 class Cluster:
-    """Hosts a0, a1, …; controllers come and go on one port."""
+    """Hosts a0, a1, …; controllers come and go on one port. root: folder below which watched ones are."""
 
     def __init__(self, pki: Path, deployed: Deployment, policy: str = "escra") -> None:
         self.pki, self.deployed, self.policy = pki, deployed, policy
         self.hosts = {name: Host(name) for name in sorted(deployed.agents)}
-        self.port = 0
+        self.port, self.root = 0, Path("/nonexistent")
+        self.latencies_s: list[float] = []
         self._running: list[Running] = []
 
     def identity(self, name: str) -> Identity:
@@ -87,6 +88,7 @@ class Cluster:
             allocator or make(self.policy, {}),
             lambda: certificates.controller_identity(self.pki),
             revoked=Revocations(self.pki),
+            on_latency=self.latencies_s.append,
         )
         ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()
@@ -107,7 +109,7 @@ class Cluster:
             identity or self.identity(name),
             Hosting(host.place, None),
             lambda: FakeSource(host.use_cores),
-            Watcher(Path("/nonexistent")),
+            Watcher(self.root),
             host_cores=4.0,
         )
         running = Running(asyncio.create_task(agent.run(stop)), stop)

@@ -228,7 +228,7 @@ def made_up(
 
 
 def first_limits(names: Iterable[str], cores: float = 0.5, size_bytes: int = 64 << 20) -> Order:
-    """What a controller would say first: ids from 1 on, and limits."""
+    """Return a controller's first order: ids from 1 on, and limits."""
     order = Order(number=1)
     for id_, name in enumerate(names, 1):
         order.named.add(name=name, id=id_, app=0)

@@ -1,4 +1,4 @@
-"""What an agent does on its own host, without a network."""
+"""An agent on its own host, without a network."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from pathlib import Path
+from signal import SIGKILL, SIGTERM
 
 import pytest
 
@@ -14,9 +15,10 @@ from testbed.containers.attach.audit import Audit
 from testbed.containers.remote import agent as agents
 from testbed.containers.remote import certificates
 from testbed.containers.remote.hosting import Hosting
-from testbed.containers.remote.messages_pb2 import Order, Wanted
+from testbed.containers.remote.messages_pb2 import Order, Report, Wanted
 from testbed.containers.remote.origin import Origin, Watcher
-from tests.testbed.containers.remote.fake_host import FakePlace, FakeSource
+from tests.testbed.containers.remote.fake_host import FakePlace, FakeSource, first_limits
+from twinbed import BackendError
 
 
 @pytest.fixture
@@ -88,6 +90,87 @@ def test_every_attachment_and_its_end_are_in_the_audit_file(tmp_path: Path) -> N
     limits = [(line.get("cpu_limit_cores"), line.get("memory_limit_bytes")) for line in lines]
     assert limits == [(None, None), (2.0, 1 << 30), ("none", "none"), (None, None)]
     assert {(line["by"], bool(line["why"])) for line in lines} == {("agent", True)}
+
+
+def test_what_is_refused_or_vanishes_leaves_with_the_reason() -> None:
+    place = FakePlace()
+    hosting = Hosting(place, None)
+    left: list[tuple[str, str]] = []
+    hosting.on_gone = lambda container, why: left.append((container.name, why))
+    wanted = [Wanted(name=name, attach={"": name}) for name in ("large", "brief", "lasting")]
+    hosting.converge(wanted, ())
+    hosting.carry_out(Order(rejected=["large", "nobody"]), Report())
+    place.groups["brief"].gone = True
+    wanted[0] = Wanted(name="job", command=["/no/such/program"])
+    hosting.converge(wanted, ())
+    hosting.carry_out(first_limits(["job", "lasting"]), Report())
+    assert left == [
+        ("large", "the controller says that it does not fit"),
+        ("brief", "brief: is gone"),
+        ("job", "container job: /no/such/program: cannot be executed (no such program)"),
+    ]
+    assert [*hosting.containers] == [*place.noted] == ["lasting"]
+    assert place.groups["large"].removed
+
+
+def test_notes_that_could_not_be_written_are_written_later(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_: object) -> None:
+        raise BackendError("no space is left")
+
+    place = FakePlace()
+    hosting, remember = Hosting(place, None), place.remember
+    for _ in range(2):
+        place.remember = refuse  # type: ignore[method-assign]
+        hosting.converge([Wanted(name="web", attach={"": "web"})], ())
+        hosting.supervise(0.0)
+        place.remember = remember  # type: ignore[method-assign]
+        hosting.supervise(0.0)
+        assert [*place.noted] == ["web"]
+    assert len(caplog.messages) == 2, "once each time"
+    place.noted = {}
+    hosting.supervise(0.0)
+    assert place.noted == {}, "nothing is left to write"
+
+
+def test_a_command_is_noted_as_it_was_wanted_and_told_to_end() -> None:
+    place = FakePlace()
+    hosting = Hosting(place, None)
+    job = Wanted(name="job", command=["sleep", "1"], environment={"A": "b"}, runtime="oci")
+    joined = hosting.converge([job, Wanted(name="web", attach={"": "web"})], ())
+    assert [container.running for container in joined.containers] == [False, True]
+    noted = Origin("job", command=("sleep", "1"), environment={"A": "b"}, runtime="oci")
+    assert place.noted == {"job": noted, "web": Origin("web", attach={"": "web"})}
+    hosting.close()
+    assert {name: group.signals for name, group in place.groups.items()} == {
+        "job": [SIGTERM, SIGKILL],
+        "web": [],
+    }
+
+
+def test_an_adopted_command_that_ended_is_started_again_when_it_is_due() -> None:
+    place = FakePlace()
+    place.noted = {"job": Origin("job", command=("/no/such/program",))}
+    group = place.create("job")
+    group.inside = {1}
+    hosting = Hosting(place, None)
+    wanted = [Wanted(name="job", command=["/no/such/program"])]
+    (job,) = hosting.converge(wanted, ()).containers
+    assert (job.running, job.incarnation) == (True, group.incarnation)
+    began_s, starts = time.monotonic(), []
+    for inside, at_s in (({1}, began_s), ((), began_s), ((), began_s + 3600.0)):
+        group.inside = set(inside)
+        hosting.supervise(at_s)
+        starts.append(hosting.events["restart"])
+    assert starts == [0, 0, 1]
+
+
+def test_a_group_of_which_the_notes_say_nothing_is_made_anew() -> None:
+    place = FakePlace()
+    former = place.create("job")
+    former.inside = {1}
+    (job,) = Hosting(place, None).converge([Wanted(name="job", command=["true"])], ()).containers
+    assert (job.running, former.removed) == (False, True)
+    assert job.incarnation == place.groups["job"].incarnation != former.incarnation
 
 
 async def test_containers_are_looked_after_while_there_is_no_controller(

@@ -92,7 +92,7 @@ def at_work() -> ControllerBooks:
 
 
 def records(ids: list[int], end_ns: int, throttled: bool = False, quota_cores: float = 1.0) -> Records:
-    """Of containers that use all of their quota and are throttled, or nothing of it."""
+    """Return records of containers that use all of their quota and are throttled, or use nothing."""
     usage_cores = quota_cores if throttled else 0.0
     return made_up(ids, end_ns, quota_cores, usage_cores, throttled=throttled)
 
@@ -335,7 +335,7 @@ def test_without_memory_all_hosts_are_asked_and_only_then_one_is_killed(lost: bo
         answer = Report(applied=order.number, shrunk={"request": order.reclaim[0].request})
         say(books, name, answer, 2.1)
     killed = {name: list(order.kill) for name, order in taken(books)}
-    # What the lost host holds might be free.
+    # The share that the lost host holds might be free.
     assert (books.kills, books.kills_withheld) == ((0, 1) if lost else (1, 0))
     assert killed == ({} if lost else {"a0": [id_]})
 
@@ -361,13 +361,14 @@ def test_whatever_records_say_no_policy_raises(policy: str, data: st.DataObject)
             assert books.cpu.bounds()[0] <= 4.0 * (1 + 1e-9)
 
 
-def test_a_container_named_twice_joins_once_and_is_counted() -> None:
+def test_a_container_that_failed_or_is_named_twice_is_counted() -> None:
     refusals = Refusals(LOG)
     books = started(each=1, refusals=refusals)
     joined = Joined(complete=True, containers=[{"name": "a0-c0", "incarnation": 8}] * 3)
+    joined.failed.add(name="a0-c1", problem="no such cgroup")
     say(books, "a0", Report(joined=joined), 1.0)
     assert [member.name for member in books.members.values()].count("a0-c0") == 1
-    assert refusals.counts["container twice"] == 2
+    assert refusals.counts == {"container twice": 2, "container failed": 1}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ END_S = 10.0
 
 
 class Call:
-    """One side of a call: it reads what a test puts in, and takes what is written."""
+    """One side of a call. It reads messages that a test puts in, and keeps messages that are written."""
 
     def __init__(self) -> None:
         self.messages: asyncio.Queue[Any] = asyncio.Queue()

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.containers.remote import certificates
 from twinbed import BackendError, ScenarioError, TwinbedError
+
+USES = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+USES += ("key_cert_sign", "crl_sign")
 
 
 @pytest.fixture
@@ -34,8 +39,14 @@ def test_no_certificate_but_the_authoritys_can_sign_others(pki: Path) -> None:
     agent = certificates.enroll(pki, "web-1").certificate
     for text, signs in ((own, True), (issued, False), (agent, False)):
         pem = text[text.index(b"-----BEGIN CERTIFICATE") :]
-        limits = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(x509.BasicConstraints)
+        extensions = x509.load_pem_x509_certificate(pem).extensions
+        limits = extensions.get_extension_for_class(x509.BasicConstraints)
         assert (limits.value.ca, limits.critical) == (signs, True)
+        assert limits.value.path_length == (0 if signs else None), "no authority below ours"
+        usage = extensions.get_extension_for_class(x509.KeyUsage)
+        assert usage.critical
+        allowed = {use for use in USES if getattr(usage.value, use)}
+        assert allowed == ({"key_cert_sign", "crl_sign"} if signs else {"digital_signature"})
 
 
 def test_a_certificate_is_for_its_own_side_of_a_connection_only(pki: Path) -> None:
@@ -44,9 +55,6 @@ def test_a_certificate_is_for_its_own_side_of_a_connection_only(pki: Path) -> No
         (certificates.controller_identity(pki), ExtendedKeyUsageOID.SERVER_AUTH),
     ):
         extensions = x509.load_pem_x509_certificate(made.certificate).extensions
-        usage = extensions.get_extension_for_class(x509.KeyUsage)
-        assert usage.critical
-        assert (usage.value.digital_signature, usage.value.key_cert_sign) == (True, False)
         extended = extensions.get_extension_for_class(x509.ExtendedKeyUsage)
         assert (extended.critical, list(extended.value)) == (True, [purpose])
 
@@ -106,6 +114,54 @@ def test_without_an_authority_the_cure_is_named(tmp_path: Path) -> None:
         certificates.enroll(tmp_path, "a")
     with pytest.raises(BackendError, match="twinbed controller init"):
         certificates.controller_identity(tmp_path)
+
+
+def test_an_authority_that_cannot_sign_is_named_with_the_cure(pki: Path) -> None:
+    key = pki / "ca.key"
+    other = ed25519.Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    for content, why in (
+        (other, r"ca\.key: not a key of ours; restore"),
+        (b"x", r"ca\.key is damaged; restore"),
+    ):
+        key.write_bytes(content)
+        with pytest.raises(BackendError, match=why):
+            certificates.enroll(pki, "a")
+    key.unlink()
+    key.mkdir()
+    with pytest.raises(
+        BackendError, match=r"ca\.key: cannot be read \(Is a directory\); run it as its owner"
+    ):
+        certificates.enroll(pki, "a")
+    with pytest.raises(BackendError, match=r"server\.pem/pki: cannot be made \(Not a directory\)"):
+        certificates.init(pki / "server.pem" / "pki")
+
+
+def test_a_bundle_is_good_from_shortly_before_its_making_to_its_last_second(
+    pki: Path, tmp_path: Path
+) -> None:
+    path, now = tmp_path / "a.pem", datetime.now(UTC).replace(microsecond=0)
+    with pytest.raises(
+        BackendError, match=r"a\.pem: cannot be read \(No such file or directory\); enroll again"
+    ):
+        certificates.load(path)
+    certificates.write_private(path, certificates.enroll(pki, "a", days=1, now=now).bundle())
+    second = timedelta(seconds=1)
+    for good in (now - timedelta(minutes=5), now + timedelta(days=1)):
+        assert certificates.load(path, now=good).name == "a"
+    for bad, why in (
+        (now - timedelta(minutes=5) - second, "is good from"),
+        (now + timedelta(days=1) + second, "expired"),
+    ):
+        with pytest.raises(BackendError, match=f"the certificate {why}"):
+            certificates.load(path, now=bad)
+    most = 65_536
+    path.write_bytes(path.read_bytes().ljust(most, b"\n"))
+    assert certificates.load(path).name == "a"
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(BackendError, match="larger than any bundle"):
+        certificates.load(path)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,12 @@ import grpc
 import pytest
 
 from control.allocator import make
+from control.allocator.model import Application
 from testbed.containers.remote import certificates, service
 from testbed.containers.remote.controller import Controller
+from testbed.containers.remote.deployment import Deployment, Placed, Watch
 from testbed.containers.remote.messages_pb2 import Hello, Order, Report
+from testbed.containers.remote.origin import Watcher
 from tests.testbed.containers.remote.cluster import cluster, deployment, until
 from tests.testbed.containers.remote.test_hostile_agents import speaker
 from twinbed import BackendError
@@ -95,6 +98,46 @@ async def test_agents_give_unused_memory_back_by_themselves(tmp_path: Path) -> N
         await until(lambda: controller.books.memory.bounds()[0] == (10 << 20) + margin_bytes, "given back")
         (group,) = here.hosts["a0"].place.groups.values()
         assert group.limit_bytes == (10 << 20) + margin_bytes
+
+
+async def test_a_reclaim_lowers_the_limits_of_its_own_application_only(tmp_path: Path) -> None:
+    applications = Application("mail", 4.0, 4 << 30), Application("shop", 4.0, 4 << 30)
+    placed = (Placed(name, "a0", int(name != "mail"), attach={"": name}) for name in ("mail", "calm", "full"))
+    async with cluster(tmp_path, Deployment(applications, tuple(placed))) as here:
+        controller, _ = await here.controller(make("escra", {"reclaim_interval_s": 3600.0}))
+        here.agent("a0")
+        groups = here.hosts["a0"].place.groups
+        await until(lambda: "full" in groups and groups["full"].armed is not None, "limits are in force")
+        trap, mail_bytes = groups["full"].trap(), groups["mail"].limit_bytes
+        groups["full"].charged = 5 << 30
+        trap.hold()
+        await until(lambda: trap.surrendered > 0, "given up after a reclaim")
+        margin_bytes = controller.books.allocator.reclaim.margin_bytes
+        assert groups["calm"].limit_bytes == groups["calm"].charged + margin_bytes
+        assert groups["mail"].limit_bytes == mail_bytes
+
+
+async def test_watched_groups_join_when_they_appear_and_leave_when_they_vanish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watcher, "interval_s", 0.0)
+    pods = tmp_path / "pods"
+    for name in ("one", "first"):
+        (pods / name).mkdir(parents=True)
+    watches = Watch("a0", 0, "/none", "*"), Watch("a0", 0, "/pods", "o*")
+    deployed = Deployment((Application("shop", 4.0, 4 << 30),), (), watches)
+    async with cluster(tmp_path / "pki", deployed) as here:
+        here.root = tmp_path
+        controller, _ = await here.controller()
+        here.agent("a0")
+        members = controller.books.members
+        await until(lambda: [each.name for each in members.values()] == ["2:one"], "found")
+        (pods / "other").mkdir()
+        await until(lambda: [each.name for each in members.values()] == ["2:one", "2:other"], "appeared")
+        (pods / "one").rmdir()
+        await until(lambda: [each.name for each in members.values()] == ["2:other"], "vanished")
+        assert [*here.hosts["a0"].place.noted] == ["2:other"]
+        assert not controller.refusals.counts
 
 
 async def test_the_first_error_of_the_policy_ends_the_controller_and_no_agent(

@@ -139,6 +139,7 @@ def test_nonsense_under_a_right_signature_is_no_exception(body: bytes, count: in
         ({"zero": 1}, "malformed"),
         ({"zeros": 1}, "malformed"),
         ({"count": 0}, "malformed"),
+        ({"count": 0, "records": 0}, "malformed"),
         ({"count": 2}, "malformed"),
         ({"sequence": 0}, "malformed"),
     ],
@@ -147,8 +148,9 @@ def test_a_header_with_anything_else_is_refused_under_a_right_signature(
     changed: dict[str, int], kind: str
 ) -> None:
     said = {"magic": b"TB", "version": 1, "zero": 0, "count": 1, "zeros": 0, "session": SESSION}
-    said |= {"sequence": 1, "sent_ns": 5} | changed
-    body = struct.pack("<2sBBHHQQq", *said.values()) + bytes(44)
+    said |= {"sequence": 1, "sent_ns": 5, "records": 1} | changed
+    body = bytes(44 * said.pop("records"))
+    body = struct.pack("<2sBBHHQQq", *said.values()) + body
     here = gate()
     here.receive(body + hmac.digest(KEY, body, "sha256")[:16], "h")
     assert refused(here) == ({kind: 1} if kind else {})
@@ -201,7 +203,7 @@ def test_lost_datagrams_are_counted_and_late_ones_are_lost_no_more() -> None:
 
 
 def test_a_flood_of_refusals_is_one_log_line_per_kind_and_second(caplog: pytest.LogCaptureFixture) -> None:
-    now = 100.0
+    now = 0.0
     refusals = Refusals(LOG, lambda: now)
     with caplog.at_level(logging.WARNING):
         for _ in range(1000):

@@ -23,7 +23,7 @@ from tests.testbed.containers.remote.fake_host import made_up
 
 
 class Speaker:
-    """One call of an agent, by hand. done: the containers' limits as its host has them."""
+    """One call of an agent, made by hand. done: the containers' limits as the agent's host has them."""
 
     def __init__(self, connection: grpc.aio.Channel, name: str) -> None:
         self.connection = connection
@@ -173,7 +173,10 @@ async def test_what_a_superseded_call_confirms_does_not_count(tmp_path: Path) ->
                 await former.say(Report(applied=1))
             assert await former.call.code() is grpc.StatusCode.ABORTED
             assert "another call" in await former.call.details()
-            # Its session is over on the new call, too.
+            # Its session is over for datagrams, and on the new call, too.
+            await send(here, Sealer(former.session, former.key), made_up([*former.ids.values()], 1))
+            await until(lambda: controller.refusals.counts["foreign"] == 1, "refused")
+            assert controller.books.reports == 0
             before = controller.refusals.counts["another session"]
             await latter.say(Report(applied=1, session=former.session))
             await until(lambda: controller.refusals.counts["another session"] > before, "ignored")
@@ -220,6 +223,22 @@ async def test_an_agent_that_confirms_what_was_not_sent_is_told_so(tmp_path: Pat
         before = controller.books.reports
         await until(lambda: controller.books.reports > before + 4, "the other goes on")
         assert not running.task.done()
+
+
+async def test_bytes_that_are_no_report_end_a_registered_agents_call(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment(agents=1)) as here, served(here) as (controller, _):
+        connection = service.channel(f"127.0.0.1:{here.port}", here.identity("a0"))
+        call = connection.stream_stream("/twinbed.Control/Attend")()
+        hello = Hello(version=service.PROTOCOL_VERSION, name="a0", instance=1, host_cores=4.0)
+        await call.write(Report(hello=hello).SerializeToString())
+        await call.write(b"\xff" * 3)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            while await call.read() is not grpc.aio.EOF:
+                """What was sent before."""
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert await call.details() == "it sent an invalid message"
+        assert controller.refusals.counts == {"malformed message": 1}
+        await connection.close()
 
 
 async def test_one_connection_has_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

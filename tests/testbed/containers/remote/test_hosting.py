@@ -39,7 +39,8 @@ def hosting(state: Path, logs: Path | None = None) -> tuple[Hosting, CgroupPlace
 
 
 def bury(former: Hosting, name: str) -> None:
-    """What the former agent started has ended; here its parent lives on and has to see to that."""
+    """Wait for a command of the former agent that has ended. Here its parent lives on, so it must reap the
+    process."""
     command = former.containers[name].command
     assert command is not None
     assert command.process is not None
@@ -84,7 +85,7 @@ def test_what_an_agent_left_is_adopted_with_its_processes_and_limits(state: Path
     assert adopted.limit_bytes == 64 * MIB
     assert not fresh.running
     assert second.containers["a"].group.pids() == before["a"]
-    # What is not deployed any more is ended, and its group with it.
+    # A command that is no longer deployed is ended, and its group is removed.
     bury(first, "b")
     (pid,) = before["a"]
     os.kill(pid, signal.SIGKILL)

@@ -17,13 +17,13 @@ from testbed.containers.remote.refusals import Refusals
 NONE = (LARGE_CORES, LARGE_BYTES)
 
 
-def test_only_what_the_deployment_has_may_join() -> None:
+def test_only_what_the_deployment_has_may_join(caplog: pytest.LogCaptureFixture) -> None:
     applications = (Application("shop", 1.0, 1 << 30), Application("pods", 1.0, 1 << 30))
     placed = (Placed("web", "a0", 0, attach={"": "web"}), Placed("db", "a1", 0, attach={"": "db"}))
+    watches = ("a0", 1, "/pods"), ("a0", 0, "/more"), ("a2", 1, "/pods")
     refusals = Refusals(logging.getLogger("tests.joining"))
     newcomers = Newcomers(
-        Deployment(applications, placed, (Watch("a0", 1, "/pods", "*"), Watch("a0", 0, "/more", "*"))),
-        refusals,
+        Deployment(applications, placed, tuple(Watch(*watch, "*") for watch in watches)), refusals
     )
     bad = ["db", "1:x", "", "1:a\nb", "1:" + "y" * 299]
     for name in ("web", "db", "1:x"):
@@ -34,11 +34,13 @@ def test_only_what_the_deployment_has_may_join() -> None:
     newcomers.note("a0", Present(name="2:x", watch=2))
     newcomers.note("a1", Present(name="web"))
     newcomers.note("a1", Present(name="db"))
+    newcomers.note("a2", Present(name="1:x", watch=1))
     assert refusals.counts == {"not deployed": len(bad) + 2}
+    assert caplog.messages[0] == "refused, not deployed: container 'db' of agent a0"
     newcomers.forget("a1")
     assert newcomers
     taken = [(newcomer.present.name, newcomer.app) for newcomer in newcomers.take()]
-    assert taken == [("web", 0), ("1:x", 1), ("1:" + "y" * 298, 1), ("2:x", 0)]
+    assert taken == [("web", 0), ("1:x", 1), ("1:" + "y" * 298, 1), ("2:x", 0), ("1:x", 1)]
     assert not newcomers
     assert newcomers.take() == []
 

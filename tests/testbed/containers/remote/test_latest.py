@@ -1,4 +1,4 @@
-"""What was reported last: whose a container is, and records of one container that came together."""
+"""The last reports: which agent has a container, and records of one container that came together."""
 
 from __future__ import annotations
 

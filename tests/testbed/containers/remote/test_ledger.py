@@ -30,7 +30,7 @@ def decide(ledger: Ledger, id_: int, value: float, reason: int = 1) -> None:
 
 
 def sent(ledger: Ledger, *slots: int) -> list[tuple[int, float, int]]:
-    """What these containers' host is sent now."""
+    """Return the limits that the host of these containers gets now."""
     ledger.settle()
     (changes,) = ledger.send([ids(*slots)], 100)
     return told(changes)
@@ -261,7 +261,7 @@ def test_a_container_that_comes_back_without_a_limit_gets_its_own_at_once() -> N
     assert sent(ledger, 1) == []
     decide(ledger, 1, 2.0)
     assert sent(ledger, 1) == [(1, 2.0, 1)]
-    # What is in force already needs no room.
+    # A limit that is in force already needs no more room.
     join(ledger, 2, 3.0)
     decide(ledger, 2, 3.0)
     assert sent(ledger, 2) == [(2, 3.0, 1)]

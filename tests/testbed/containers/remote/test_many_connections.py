@@ -92,7 +92,7 @@ async def test_both_sides_notice_that_the_network_went_dead(tmp_path: Path) -> N
 async def test_an_agent_gives_up_on_a_controller_that_says_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "CONNECT_S", 0.5)
+    monkeypatch.setattr(service, "CONNECT_S", 0.1)
     came: list[asyncio.Task[None] | None] = []
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

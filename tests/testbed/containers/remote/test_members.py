@@ -1,4 +1,4 @@
-"""What an agent reports in pieces and is told in orders: bounds of both, what waits, and answers."""
+"""Reports of agents in pieces, and orders to agents: the bounds of both, waiting orders, and answers."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_orders_that_are_made_together_are_those_made_one_by_one(monkeypatch: py
         made += len(told)
         for books in (together, alone):
             for name, order in told:
-                # One of them does not answer, until it has another call.
+                # One agent does not answer until it has another call.
                 if name != "a1":
                     say(books, name, Report(applied=order.number), turn)
                 members = books.agents[name].ids[turn % 3 :].tolist()
@@ -316,7 +316,7 @@ def test_a_limit_that_the_kernel_did_not_take_counts_as_it_is(actual: float, cou
     books.ready()
     now = [ledger.bounds()[0] - other for ledger, other in zip(ledgers, others, strict=True)]
     assert now == pytest.approx([counts, counts * (1 << 20)])
-    # What did not go as decided is tried again, though nothing new is decided.
+    # A limit that was not set as decided is tried again, even without a new decision.
     books.tick(2.0 + AGAIN_S)
     again = taken(books)
     assert [(list(order.cpu.cores), list(order.memory.bytes)) for _, order in again] == (

@@ -27,9 +27,9 @@ AGENTS, EACH = 3, 2
 
 @dataclass
 class Host:
-    """One host. session: of its call, 0 = none; applied: the last order that it carried out; wire: orders
-    that it has not read; said: answers that the controller has not read; asked: reclaims that it has not
-    answered; quotas, sizes: in force, by name."""
+    """One host. session: number of its call's session, 0 = none; applied: the last order that it carried out;
+    wire: orders that it has not read; said: answers that the controller has not read; asked: reclaims that it
+    has not answered; quotas, sizes: in force, by name."""
 
     name: str
     session: int = 0

@@ -1,4 +1,5 @@
-"""What an agent's place notes, and what the next agent of the name finds, on cgroups made of plain files."""
+"""The notes of an agent's place, and what the next agent of that name finds, on cgroups made of plain
+files."""
 
 from __future__ import annotations
 
@@ -90,6 +91,21 @@ def test_a_group_is_adopted_where_the_former_agent_had_made_it(
     shutil.rmtree(group)
     with pytest.raises(GroupGoneError, match="the cgroup is gone"):
         place.incarnation(adopted)
+
+
+def test_with_separate_hierarchies_a_group_has_a_directory_in_each(tmp_path: Path) -> None:
+    tree = FakeTree(tmp_path)
+    driver = tree.driver_v1("web", 1 << 62)
+    place = CgroupPlace("web", driver, tmp_path / "agents")
+    place.remember([])
+    made = {key: base / MARK / lasting_run("web") / "made" for key, base in driver.base.items()}
+    tree.group_v1({key: folder for key, folder in made.items() if key != "memory"}, 0)
+    assert place.adopt("made") is None
+    tree.group_v1(made, 0)
+    adopted = place.adopt("made")
+    assert adopted is not None
+    assert {*adopted.directories} == {*made.values()}
+    assert place.root == driver.mount_of("cpu")
 
 
 def test_groups_are_made_under_the_agents_own_run(

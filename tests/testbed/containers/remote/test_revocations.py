@@ -78,7 +78,7 @@ def test_a_damaged_list_is_refused_at_the_start_and_takes_nothing_back_later(
 
 
 async def connected(here: Cluster, pki: Path) -> None:
-    # Of Ω/4 = 1 core nothing is left over and nobody is throttled, so no other limit is on its way.
+    # No part of Ω/4 = 1 core is unused and no container is throttled, so no other limit is on its way.
     for host in here.hosts.values():
         host.use_cores = {f"{host.name}-c{index}": 1.0 for index in range(2)}
     controller, _ = await here.controller()

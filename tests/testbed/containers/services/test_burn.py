@@ -19,7 +19,7 @@ async def test_parts_use_the_demand_declared(threads: float, demand_s: float) ->
     for _ in range(10):
         used_s += sum(await asyncio.gather(*(burner.burn(demand_s) for _ in range(4))))
     process_s = time.process_time() - began_s
-    # Each part may use a turn more where neighbours make the same work slower; the next one settles it.
+    # Each part may use one turn more where neighbours slow the same work down; the next turn corrects that.
     assert 0.95 * 40 * demand_s <= used_s <= 1.05 * 40 * demand_s + 10 * QUANTUM_S
     assert process_s >= 0.95 * 40 * demand_s
 

@@ -1,4 +1,4 @@
-"""One container's rules, against a callee that answers as the test says."""
+"""One container's rules, against a callee whose answers the test decides."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Stages = tuple[tuple[Call, ...], ...]
 
 
 class Callee:
-    """Answers from a list (then OK), or when it is told to; remembers what it was asked."""
+    """A callee that answers from a list (then OK) or when a test says so, and remembers its requests."""
 
     def __init__(self, *answers: HTTPStatus, wait_for: int = 0) -> None:
         self._answers = list(answers)

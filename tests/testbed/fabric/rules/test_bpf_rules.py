@@ -201,7 +201,7 @@ def test_putting_the_program_back_is_no_news_to_us(host: str) -> None:
 
     assert rules.carry_out(change(Add, some(1))) is None
 
-    # The kernel may still tell of routes of the devices that were just made.
+    # The kernel may still send messages about routes of the devices that were just made.
     assert not any(Table.RULES in said.tables for said in ours.read(0.0))
     assert [said.tables - {Table.ROUTES} for said in theirs.read(0.0)] == [{Table.RULES}]
     for monitor in (ours, theirs, rules):

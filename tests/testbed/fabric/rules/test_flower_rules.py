@@ -151,7 +151,7 @@ def test_the_last_rule_takes_its_action_away(flower: FlowerRules) -> None:
 
     second = rules.action == 7001
     assert flower.carry_out(change(Delete, rules.take(second))) is None
-    # One that is gone already is no failure, and neither is one that is known by its address only.
+    # A rule that is already gone is no failure, and neither is a rule that is known by its address only.
     assert flower.carry_out(change(Delete, rules.take(second))) is None
     assert flower.carry_out(change(Delete, some(1))) is None
 

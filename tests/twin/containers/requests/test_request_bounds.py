@@ -1,4 +1,4 @@
-"""What the request-level twin does at its edges: overload, tiny quotas, full memory, broken input."""
+"""The request-level twin at its limits: overload, tiny quotas, full memory, broken input."""
 
 from dataclasses import replace
 

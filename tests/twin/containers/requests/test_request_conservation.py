@@ -97,7 +97,7 @@ def worlds(draw: st.DrawFn) -> RequestWorkload:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What somebody does to container `column` (modulo their number) at `at_s`."""
+    """A disturbance of container `column` (modulo their number) at `at_s`."""
 
     at_s: float
     what: str

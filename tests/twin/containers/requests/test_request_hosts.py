@@ -13,7 +13,7 @@ from twinbed import InvariantError
 
 
 def side_by_side(*parts_s, cores=2.0):
-    """As many containers as parts, all of whose work begins at 0."""
+    """Return as many containers as parts. All of their work begins at 0."""
     calls = [Call(f"c{k}") for k in range(len(parts_s))]
     services = [Service({"a": Handler(0.0, [calls])})]
     services += [Service({f"c{k}": Handler(part_s)}) for k, part_s in enumerate(parts_s)]

@@ -1,4 +1,4 @@
-"""What containers hold for visits, also when these have ended: each with its arithmetic."""
+"""The memory that containers hold for visits, also for visits that ended. Each case shows its arithmetic."""
 
 from dataclasses import replace
 

@@ -23,7 +23,7 @@ SERVICE_S = 0.01
 def replications(
     services: list[Service], rate_rps: float, measure: Callable[[RequestLog], float]
 ) -> np.ndarray:
-    """One figure per replication: Poisson arrivals, `measure` of the log."""
+    """Return one figure per replication: `measure` of the log of a run with Poisson arrivals."""
     values = []
     for seed in range(REPLICATIONS):
         rng = np.random.default_rng([7, seed])

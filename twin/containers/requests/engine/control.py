@@ -117,7 +117,8 @@ def weigh(engine: Records, columns: Whole, weights: Floats) -> None:
 
 @package_kernel
 def trim(e: Any, i: int) -> None:
-    """Return the memory that container i keeps, beyond its most visits at once, if that is due."""
+    """Return the memory that container i keeps beyond the need of its most visits at once, if it is time to
+    return it."""
     container = container_at(e, i)
     if container.trim_s > e.now or container.status != UP:
         return

@@ -30,13 +30,13 @@ NOBODY = 0
 
 # States of a node that waits for something.
 FREE, IN_LINE, BACKOFF, TRANSIT, QUEUED, SERVED, KILLED = range(7)
-# Next steps of a node that goes on at this instant, in the order of a visit.
+# Next steps of a node that continues at this instant, in the order of a visit.
 ATTEMPT, SEND, ARRIVE, ENTER, SERVE, RUN, LEAVE, ENDED = range(7, 15)
 
 # Why `advance` returned.
 REACHED, NEEDS_ROOM, NEEDS_NUMBERS, SIGNALLED = range(4)
 
-# How much is kept of a request's spans.
+# Amount of a request's spans that is kept.
 UNTRACED, TRACED, DRAWN, LOST = range(4)
 
 # Kinds of delay lines.
@@ -79,7 +79,7 @@ ENGINE = _record(
     told="i8",  # ended requests for which a signal was given
     free="i4",  # head of the free nodes
     spare="i8",  # number of free nodes
-    head="i4",  # first of the nodes that go on at this instant
+    head="i4",  # first of the nodes that continue at this instant
     tail="i4",  # last of them
     reserve="i8",  # nodes or numbers that one event may need
     busy_with="i8",  # container whose event is being handled; its next event is computed at the end

@@ -1,9 +1,9 @@
 """Spans of traced requests: the container that served a request, the times, and the CPU work.
 
-For: kernels that write a span when an attempt to make a visit has ended and its caller is told, and that keep
-or drop a request's spans when it is answered. Spans of requests that were drawn before the run are kept, and
-those of the slowest requests. Not for: which requests are traced (requests/tracing.py), nor critical paths
-(control.paths).
+For: kernels that write a span when an attempt to make a visit has ended and its caller has the result, and
+that keep or drop a request's spans when it is answered. Spans of requests that were drawn before the run are
+kept, and those of the slowest requests. Not for: which requests are traced (requests/tracing.py), nor
+critical paths (control.paths).
 
 A request's spans are a list, newest first. An attempt that its caller gave up has no span, because no caller
 waits for it. The caller's own span of the failed attempt ends when the caller gave up.

@@ -334,7 +334,7 @@ def free_node(e: Any, n: int) -> None:
 
 @inlined
 def begin_part(e: Any, container: Any, v: float, n: int) -> None:
-    """Make node n runnable until the container's virtual time is v."""
+    """Make node n runnable until the virtual time of the container reaches v."""
     k, least_v, least = container.runnable, container.least_v, container.least
     container.runnable = k + 1
     sooner = v < least_v
@@ -386,7 +386,7 @@ def _push(e: Any, first: int, count: int, v: float, n: int) -> None:
 
 @package_kernel
 def _pop(e: Any, first: int, count: int) -> None:
-    """Remove the least of `count` entries."""
+    """Remove the entry that ends first from a heap of `count` entries."""
     last = runnable_at(e, first + count - 1)
     v, n = last.v, last.node
     i = 0

@@ -1,4 +1,4 @@
-"""What an application's text may say, and how what is wrong in it is told."""
+"""The text of an application: what it may contain, and the errors for what is wrong."""
 
 from __future__ import annotations
 

@@ -1,0 +1,104 @@
+"""Tags, ages and sizes, and which runs go to make room."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lab.runs.upkeep import Tags, age_s, collect, seconds, size, usage
+from tests.lab.runs.test_run_store import manifest, tables
+from twinbed import ScenarioError
+
+HOURS = {"a-1": 50, "a-2": 30, "a-3": 1, "b-1": 40}
+"""Run → its age, h. Its scenario is its first letter."""
+
+
+@pytest.fixture
+def aged(store):
+    """A store with runs of two scenarios, of known ages."""
+    now = datetime.now(UTC)
+    for run_id, hours in HOURS.items():
+        made = (now - timedelta(hours=hours)).isoformat()
+        store.publish(manifest(run_id, made) | {"name": run_id[0]}, tables())
+    return store
+
+
+@pytest.mark.parametrize(
+    ("keep", "older_s", "tagged", "gone"),
+    [
+        (None, None, False, set()),
+        (1, None, False, {"a-1", "a-2"}),
+        (2, None, False, {"a-1"}),
+        (None, 35 * 3600.0, False, {"a-1", "b-1"}),
+        (1, 35 * 3600.0, False, {"a-1"}),
+        (None, 0.0, True, {"a-2", "a-3"}),
+    ],
+)
+def test_a_run_goes_that_no_rule_keeps(aged, keep, older_s, tagged, gone):
+    for run_id in ("a-1", "b-1"):
+        Tags(aged).add(run_id, "paper")
+    listed = aged.list().set_index("id")["bytes"]
+    removed = collect(aged, keep, older_s, keep_tagged=tagged)
+    assert (set(removed.runs), removed.leftovers) == (gone, 0)
+    assert removed.bytes == listed[list(gone)].sum()
+    assert set(aged.ids()) == set(HOURS) - gone
+    # The tags of a run go with it.
+    assert set(Tags(aged).all()) == {"a-1", "b-1"} - gone
+
+
+def test_usage_is_per_scenario_with_the_largest_first(aged):
+    frame = usage(aged)
+    assert list(frame) == ["name", "runs", "bytes", "oldest", "newest"]
+    assert frame[["name", "runs"]].to_numpy().tolist() == [["a", 3], ["b", 1]]
+    ages_h = [age_s(frame[end]).to_numpy() / 3600 for end in ("oldest", "newest")]
+    assert [column.round(1).tolist() for column in ages_h] == [[50.0, 40.0], [1.0, 40.0]]
+
+
+def test_a_run_has_the_tags_that_it_was_given_and_that_were_not_taken_away(store):
+    tags = Tags(store)
+    for run_id, tag in (("a-1", "v2"), ("a-1", "paper"), ("b-1", "paper"), ("a-1", "v2")):
+        tags.add(run_id, tag)
+    assert tags.all() == {"a-1": ["paper", "v2"], "b-1": ["paper"]}
+    tags.remove("a-1", "v2")
+    with pytest.raises(ScenarioError, match=r"run a-1: no tag 'v2'; it has paper$"):
+        tags.remove("a-1", "v2")
+    tags.forget("a-1")
+    with pytest.raises(ScenarioError, match=r"it has none$"):
+        tags.remove("a-1", "paper")
+    assert tags.all() == {"b-1": ["paper"]}
+    tags.add("a-1", "1" + "x" * 39)
+    for wrong in ("", ".a", "a b", "x" * 41, "a@b"):
+        with pytest.raises(ScenarioError, match="expected at most 40 letters"):
+            tags.add("a-1", wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("30s", 30), ("1.5m", 90), ("12h", 43_200), (" 2d ", 172_800), ("1w", 604_800)],
+)
+def test_an_age_has_a_unit(text, wanted):
+    assert seconds(text, "--older") == wanted
+
+
+@pytest.mark.parametrize("text", ["", "3", "d", "1x", "-1d"])
+def test_a_wrong_age_is_refused(text):
+    with pytest.raises(ScenarioError, match=f"^--older {text}: expected a number and s, m, h, d or w"):
+        seconds(text, "--older")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("7B", 7),
+        ("1.5KiB", 1536),
+        ("2 MiB", 2 << 20),
+        (" 50GiB ", 50 << 30),
+        ("1TiB", 1 << 40),
+        ("none", None),
+    ],
+)
+def test_a_size_has_a_unit(text, wanted):
+    assert size(text) == wanted
+    with pytest.raises(ScenarioError, match=r"^5: expected a number and B, KiB"):
+        size("5")
