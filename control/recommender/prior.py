@@ -277,6 +277,8 @@ def _noisy(kernel: Kernel, x: Features, scale: float = 1.0) -> Real:
 def _fit(past: _Past, x: Features, shape: Real, points: Real, start: Kernel) -> tuple[Kernel, Real, Real]:
     """Return the kernel, each past job's posterior weights over laws, and its residuals where its runs
     succeeded.
+
+    shape: centred log time of each law at each candidate, float64[k, n]. points: laws in law space.
     """
     jobs, count = len(past.names), len(shape)
     weights, residual = np.full((jobs, count), 1 / count), np.zeros((jobs, shape.shape[1]))

@@ -128,10 +128,13 @@ def kill(sequence: Sequence, fault: Fault) -> Iterator[None]:
 @contextmanager
 def kill_container(sequence: Sequence, fault: Fault) -> Iterator[None]:
     """Kill a command (SIGKILL). Nothing happens if it does not run at that moment."""
-    pid = sequence.running.expected.pop(fault.where, None)
+    running = sequence.running
+    pid = running.expected.pop(fault.where, None)
     sequence.bereft.add(fault.where.rpartition("-")[2])
     if pid is not None:
         os.kill(pid, signal.SIGKILL)
+        # A process without quota dies in the next period. Until then it looks like one that runs.
+        running.until(lambda: running.pids().get(fault.where) != pid, "it is gone")
     yield
 
 

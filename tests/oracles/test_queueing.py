@@ -47,7 +47,8 @@ def quantile_s(level: float) -> Callable[[np.ndarray, np.ndarray], float]:
 
 def found(at_s: np.ndarray, end_s: np.ndarray) -> np.ndarray:
     """How many requests each request finds when it comes."""
-    return np.arange(len(at_s)) - np.searchsorted(np.sort(end_s), at_s)
+    # Most requests end in the order in which they came, which a stable sort of numbers uses.
+    return np.arange(len(at_s)) - np.searchsorted(np.sort(end_s, kind="stable"), at_s)
 
 
 FIGURES = {

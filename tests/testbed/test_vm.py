@@ -217,7 +217,12 @@ def test_a_guest_in_which_nothing_runs_any_more_has_stopped(vm: Vm, monkeypatch:
 @pytest.mark.slow
 @pytest.mark.timeout(3 * INSIDE_TIMEOUT_S)
 def test_hooks_cgroup_v2_flower_and_contracts_work_inside(vm: Vm, capsys: pytest.CaptureFixture[str]) -> None:
-    """One run of pytest does all, because Python takes long to start under emulation."""
+    """One run of pytest does all, because Python takes long to start under emulation.
+
+    A case that fails in a live guest runs a second time there. A case that hangs fails with the stacks of its
+    threads (pytest-timeout), and the whole with those of the kernel. If the guest stops, the case that ran
+    is repeated in a guest that is booted anew, and the cases before it are not.
+    """
     object_file()
     root = Path(__file__).parents[2]
     selection = ["-v", "-ra", "-m", "root", "-k", LEFT_OUT, *(str(root / path) for path in INSIDE)]

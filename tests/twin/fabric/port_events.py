@@ -59,7 +59,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The fates of the messages."""
+    """The fates of the messages.
+
+    arrived: int64[messages, ports], how often the receiver took each part. done_s: float64[messages], when
+    the sender reported each message complete, s (NaN: never). died_s: when the communicator failed, s (inf:
+    it did not); reason: of what. walk: (time, machine, state, event, next state), in the order of time.
+    devices: (end, port) → state at the end.
+    """
 
     arrived: Whole
     done_s: Floats
