@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import subprocess
@@ -32,7 +33,7 @@ from testbed.fabric.place import Place
 from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.port import Applier
-from twinbed import BackendError, TwinbedError
+from twinbed import BackendError, ScenarioError, TwinbedError
 
 READY_S = 30.0
 """Longest time until an agent's first report, s. It may have to compile the BPF program."""
@@ -48,6 +49,9 @@ _LARGEST = ("slowest_dump_s", "slowest_change_s")
 
 _LOOK_S = 1.0
 """Time between two looks for new representors, s."""
+
+_LEAST_EVERY_S = 0.01
+"""Least time between two reports, s."""
 
 
 class _Ended:
@@ -65,8 +69,10 @@ class _Ended:
 
 def applier_for(kind: str, owner: int, served: Place) -> Applier:
     """Return an applier of this kind: `bpf`, `flower` or `auto` (flower if possible). Raises BackendError."""
-    if kind == "flower" or (kind == "auto" and FlowerRules.works()):
+    if kind != "bpf" and FlowerRules.works():
         return FlowerRules(owner, served.devices, served.local)
+    if kind == "flower":
+        raise BackendError("--rules flower: this kernel does not have it; use --rules bpf")
     return BpfRules(owner, served.devices, served.local)
 
 
@@ -194,6 +200,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--every-s", type=float, default=10.0, help="time between two reports")
     chosen = parser.parse_args(arguments)
     try:
+        if not _LEAST_EVERY_S <= chosen.every_s < math.inf:
+            raise ScenarioError(
+                f"--every-s {chosen.every_s:g}: expected seconds, at least {_LEAST_EVERY_S:g}"
+            )
         settings = ReconcilerSettings(timeout_s=chosen.timeout_s)
         serve(chosen.rules, settings, _sayer(chosen.status), chosen.every_s)
     except TwinbedError as error:

@@ -170,7 +170,10 @@ def _distributed(plan: Plan, namespace: str, daemon: Daemon) -> tuple[str, ...]:
 
 def _cure(message: str, has_priority: bool) -> str:
     if has_priority and "not permitted" in message.lower():
-        return "; real-time priorities are refused here: set real_time: false in the plan, or use --stock"
+        return (
+            "; real-time priorities are refused here: set real_time: false in a plan, or use testbed up "
+            "--stock; studies and calibrate need a machine that grants them"
+        )
     return "; twinbed testbed doctor says what is missing"
 
 

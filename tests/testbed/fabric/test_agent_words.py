@@ -1,4 +1,4 @@
-"""The words of the agent's process before it serves."""
+"""The words of the agent's process where it cannot serve."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from testbed.fabric import agent_process
+from testbed.fabric.place import Place
+from twinbed import BackendError
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,19 @@ def test_what_the_machine_refuses_is_one_line_with_its_cure(
     assert said in error
     assert "Errno" not in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("every", ["0", "-1", "nan", "inf"])
+def test_a_time_between_reports_that_is_none_is_refused(
+    every: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert agent_process.main(["--every-s", every]) == 2
+    assert capsys.readouterr().err == f"--every-s {every}: expected seconds, at least 0.01\n"
+
+
+def test_rules_that_the_kernel_does_not_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_process.FlowerRules, "works", lambda: False)
+    with pytest.raises(
+        BackendError, match=r"^--rules flower: this kernel does not have it; use --rules bpf$"
+    ):
+        agent_process.applier_for("flower", 1, Place((), 0))

@@ -138,15 +138,27 @@ def test_on_shared_hosts_a_container_that_requests_nothing_waits_for_the_others(
 def test_a_notes_share_of_throttled_periods_is_of_the_fleets_periods():
     brief = np.arange(2 * DAY) < 120
     own = trace(
-        [np.full(2 * DAY, 0.2), np.full(2 * DAY, 1.0)],
+        [used(0.2), np.full(2 * DAY, 1.0)],
         present=[np.ones(2 * DAY), brief],
         names=["long", "brief"],
     )
-    told = of_cluster("test", history(own, alone("long", "brief"), cpu_limit_cores=[8.0, 0.1]))
+    now = {"cpu_request_cores": [8.0, 0.1], "cpu_limit_cores": [8.0, 0.1]}
+    told = of_cluster("test", history(own, alone("long", "brief"), **now))
     notes = advise([told], Wanted(policies=("krr", "current"), seeds=(0,)), MACHINE).notes
     (note,) = [note for note in notes if note.startswith("current: ")]
     # All of the brief container's 120 intervals among 3000 are throttled: 4 %.
     assert "throttled in 4 % of the periods" in note
+
+
+def test_rows_to_leave_do_not_count_in_the_notes():
+    own = trace([used(0.2), np.full(2 * DAY, 1.0)], names=["large", "right"])
+    told = of_cluster("test", history(own, alone("large", "right"), cpu_request_cores=[8.0, 0.1]))
+    made = advise([told], Wanted(policies=("krr", "current"), seeds=(0,)), MACHINE)
+    assert [row.verdict for row in made.rows] == ["care", "leave"]
+    (note,) = [note for note in made.notes if note.startswith("krr: ")]
+    assert "(1 of 2 rows)" in note
+    assert f"{made.rows[0].after.money_per_day.mean:.3f}" in note
+    assert any(note.endswith("made from; rows to leave do not count:") for note in made.notes)
 
 
 def test_the_notes_have_no_exponents():
