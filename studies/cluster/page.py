@@ -201,8 +201,8 @@ def document(made: Mapping[str, Mapping[str, Run]]) -> str:
         "same GPUs have measured speeds, for jobs of one GPU only: the table has none for more, so H2 has no "
         "sharing, and Gandiva's pairs in H4 are of one GPU, too.",
         f"Philly: the first {_PHILLY_JOBS:,} jobs on servers of 8 GPUs, whose number gives the load; "
-        "restarts cost 30 s. Sources: philly-traces (CC-BY-4.0), Gavel (MIT), Alibaba's clusterdata (research "
-        "or study use).",
+        "restarts cost 30 s. Sources: philly-traces (CC-BY-4.0), Gavel (MIT), Alibaba's clusterdata "
+        "(research or study use).",
     )
     return harness.page("cluster", "Clusters: schedulers beside their sources", answer, parts, conditions)
 
