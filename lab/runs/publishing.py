@@ -167,7 +167,7 @@ def write_table(path: Path, table: pa.Table) -> str:
             handle.flush()
             os.fsync(handle.fileno())
     except pa.ArrowException as error:
-        raise OSError(errno.EIO, str(error), str(path)) from None
+        raise OSError(errno.EIO, str(error)) from None
     return sha256_of(path)
 
 

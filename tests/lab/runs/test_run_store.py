@@ -345,6 +345,13 @@ def test_a_full_disk_leaves_no_run_and_names_the_path(store, monkeypatch, failin
     assert hidden(store) == []
 
 
+def test_a_table_that_cannot_be_parquet_leaves_no_run_and_is_told_with_the_reason(store):
+    interval = pa.array([pa.MonthDayNano([1, 2, 3])])
+    with pytest.raises(StoreError, match=r"mine-escra-0123456789: cannot be written: .*interval"):
+        store.publish(manifest(), tables() | {"periods": pa.table({"of": interval})})
+    assert store.ids() == hidden(store) == []
+
+
 def test_a_failed_replacement_keeps_the_run_that_was_there(store, monkeypatch):
     store.publish(manifest(), tables(5))
 
