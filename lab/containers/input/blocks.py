@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import History
+from lab.containers.input.ceilings import profile_peaks
 from lab.containers.input.sections import ContainerScenario
 from traces.refine import Burstiness
 from traces.refined import BLOCK_CELLS, Refined
@@ -87,7 +88,7 @@ class Peaks:
         self._sum, self._summed = np.zeros(columns), 0
         self._cores, self.threads = np.zeros(columns), np.zeros(columns)
         for cpu in blocks.cpu_blocks():
-            self._add(cpu)
+            self._add(cpu, period_s)
             self.threads = np.maximum(self.threads, cpu.max(axis=0))
         # Memory is interpolated linearly, so it never exceeds its samples.
         held = np.where(blocks.trace.present, blocks.trace.memory_bytes, 0.0)
@@ -96,17 +97,17 @@ class Peaks:
 
     @property
     def cores(self) -> Floats:
-        """The largest mean CPU use over the interval, as of `profile_peaks`, except for rounding."""
+        """The largest mean CPU use over the interval, as `profile_peaks` of the whole trace."""
         left = self._sum / self._summed if self._summed else self._cores
         return np.maximum(self._cores, left)
 
-    def _add(self, cpu: Floats) -> None:
+    def _add(self, cpu: Floats, period_s: float) -> None:
         head = min(-self._summed % self._width, len(cpu))
         whole = (len(cpu) - head) // self._width * self._width
         self._begin(cpu[:head])
         if whole:
-            means = cpu[head : head + whole].reshape(-1, self._width, cpu.shape[1]).mean(axis=1)
-            self._cores = np.maximum(self._cores, means.max(axis=0))
+            means = profile_peaks(cpu[head : head + whole], period_s, self._width * period_s)
+            self._cores = np.maximum(self._cores, means)
         self._begin(cpu[head + whole :])
 
     def _begin(self, cpu: Floats) -> None:
