@@ -37,6 +37,9 @@ _RANGE = re.compile(r"(\d+(?:\.\d+)?)?(:)?(\d+(?:\.\d+)?)?")
 _SHOWN = 20
 """Rows of the table for people. The other formats have all rows, unless --top limits them."""
 
+_NAMED = 5
+"""Most types that a note names."""
+
 _RegionOption = Annotated[str | None, option("NAME", "Only this region.", "--region")]
 _MarketOption = Annotated[str | None, option("on-demand|spot", "Only these prices.", "--market")]
 _CatalogueOption = Annotated[
@@ -167,7 +170,11 @@ def _show(rows: pd.DataFrame, columns: tuple[Column, ...], top: int | None, form
     more = len(rows) - len(shown)
     notes: tuple[str, ...] = (f"{more} more rows; --top N or --format csv shows them.",) if more else ()
     if form is Format.TABLE:
-        # A source is a sentence, and few rows have one of their own.
-        columns = columns[:-1]
+        # A source is a sentence, and few rows have one of their own. Nearly all rows are sold.
+        columns = columns[:-2]
+        unsold = dict.fromkeys(f"{row['type']} in {row['region']}" for row in records if not row["sold"])
+        if unsold:
+            named = ", ".join([*unsold][:_NAMED]) + ", …" * (len(unsold) > _NAMED)
+            notes += (f"Not sold: {named}. Such a price may lack the GPU.",)
         notes += tuple(f"Source: {source}." for source in sorted({str(row["source"]) for row in records}))
     emit(Result(columns, records, notes=notes), form)
