@@ -68,7 +68,7 @@ class Tiresias(Scheduler):
         another one that fits elsewhere, and a preempted job moves to another type if it fits there.
         """
         capacity, wanted = self._cluster.capacity(state.up), np.full(len(state), -1)
-        if capacity.size == 1:
+        if capacity.size == 1:  # The same as below, by whole arrays.
             rows = order[state.throughput[order, 0, 0] > 0]
             wanted[rows[greedy(state.gpus[rows], int(capacity[0]))]] = 0
             return wanted

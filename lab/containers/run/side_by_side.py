@@ -7,21 +7,15 @@ longer than one, and the workload is in memory once. Not for: units of work of t
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from typing import TypeVar
 
 from lab.ask.kind import Progress
 from lab.engine.local import cores
 
 _Made = TypeVar("_Made")
-
-_SWITCH_S = 0.0005
-"""Time after which a thread that runs Python lets one run whose compiled pass has ended, s. Python's default,
-5 ms, is longer than many passes."""
 
 
 class _StoppedError(BaseException):
@@ -61,7 +55,7 @@ class Told:
         workers = min(threads, len(tasks), most or len(tasks))
         if workers == 1:
             return [task() for task in tasks]
-        with _switching(), ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(workers) as pool:
             made = [pool.submit(task) for task in tasks]
             try:
                 wait(made, return_when=FIRST_EXCEPTION)
@@ -80,13 +74,3 @@ def _threads() -> int:
     """Return the number of threads: one if an engine already runs processes or threads side by side."""
     alone = multiprocessing.parent_process() is None
     return cores() if alone and threading.current_thread() is threading.main_thread() else 1
-
-
-@contextmanager
-def _switching() -> Iterator[None]:
-    before_s = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before_s)

@@ -9,7 +9,7 @@ import numpy as np
 from lab.fabric.input import SendsInput
 from lab.fabric.run.world import Measured, World, of_outages, outages_on, through
 from twin.fabric import rdma
-from twin.fabric.model import Floats, Outages, QueuePair
+from twin.fabric.model import Floats, Outages
 
 _LATE = 2.0
 """A message is late if it takes more than this multiple of the finished messages' median, or never ends."""
@@ -30,12 +30,14 @@ def measure(world: World, asked: SendsInput) -> Measured:
 
     def sent(outages: Outages) -> tuple[rdma.SendSeries, float]:
         link = rdma.Link(world.rate_bps, world.rtt_s(*_THERE), world.header_bytes)
-        sizes = asked.messages, asked.message_bytes
-        on_path = outages_on(outages, *_THERE, there), outages_on(outages, *_BACK, back)
-        if any(map(len, on_path)):
-            series = _sent(world.fabric.queue_pair, link, *sizes, *on_path)
+        sizes = {"rounds": asked.messages, "message_bytes": asked.message_bytes}
+        downs = outages_on(outages, *_THERE, there), outages_on(outages, *_BACK, back)
+        if any(map(len, downs)):
+            series = rdma.ping_pong(
+                world.fabric.queue_pair, link, **sizes, outages=downs[0], return_outages=downs[1]
+            )
         else:
-            series = _undisturbed(world.fabric.queue_pair, link, *sizes)
+            series = _undisturbed(world.fabric.queue_pair, link, **sizes)
         return series, float(np.fmin(2 * series.latency_s.sum(), series.error_at_s))
 
     pairs = np.array([_THERE, _BACK])
@@ -52,25 +54,7 @@ def measure(world: World, asked: SendsInput) -> Measured:
     return of_outages(outages, metrics, series, censored=censored)
 
 
-def _sent(
-    qp: QueuePair,
-    link: rdma.Link,
-    messages: int,
-    message_bytes: int,
-    outages: Floats = rdma.NO_OUTAGES,
-    return_outages: Floats = rdma.NO_OUTAGES,
-) -> rdma.SendSeries:
-    return rdma.ping_pong(
-        qp,
-        link,
-        rounds=messages,
-        message_bytes=message_bytes,
-        outages=outages,
-        return_outages=return_outages,
-    )
-
-
-_undisturbed = lru_cache(maxsize=8)(_sent)
+_undisturbed = lru_cache(maxsize=8)(rdma.ping_pong)
 """Sends without outages are the same with every seed and under every scheme with the same link."""
 
 
