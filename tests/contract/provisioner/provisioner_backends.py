@@ -82,7 +82,7 @@ class InTwin:
         self.provisioner.now_s += seconds
 
     def dies(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("a job in the twin cannot die")
 
 
 class InGcloud:
