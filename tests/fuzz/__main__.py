@@ -4,6 +4,8 @@ Each reader runs in a child process (child.py), which this process watches: a ca
 MOST_BYTES of memory. A case that breaks the bound is kept in the folder of findings under the reader's name
 and a number. The exit code is 1 if there is any. A case's time is the CPU time of its child, because a busy
 machine may stop the child for seconds. A case that waits instead of computing has _STUCK times as long.
+A machine can stand still for longer than that, so a child that was ended or died reads its case once more in
+another process. Only a case that breaks the bound both times is a finding.
 How many cases fit into a time depends on the machine. With `--cases N` each machine tries the same ones.
 """
 
@@ -58,13 +60,15 @@ class Turn:
         ):
             with tempfile.TemporaryDirectory(prefix="twinbed-fuzz-") as work:
                 broken = self._watch(seed, left_s, cases - self.cases, Path(work))
+                if broken:
+                    broken = self._watch(seed, left_s, 1, Path(work), "again")
                 self.cases += bool(broken)
                 self._keep(broken, Path(work))
             seed += 1
 
-    def _watch(self, seed: int, seconds: float, cases: int, work: Path) -> str:
+    def _watch(self, seed: int, seconds: float, cases: int, work: Path, *again: str) -> str:
         """Watch one child. Return why it was ended or died; "" if its time or its cases were over."""
-        command = [*self.program, self.reader.name, str(seed), str(seconds), str(cases), str(work)]
+        command = [*self.program, self.reader.name, str(seed), str(seconds), str(cases), str(work), *again]
         with (work / "stderr").open("wb") as errors:
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
         began_s: float | None = None
@@ -151,14 +155,16 @@ def main() -> int:
     side_by_side = min(len(readers), os.cpu_count() or 1)
     seconds = math.inf if options.cases else options.seconds * side_by_side / len(readers)
 
-    def taken(reader: Reader) -> int:
+    def taken(reader: Reader) -> dict[str, Path]:
         turn = Turn(reader, options.findings)
         turn.take(seconds, options.cases or sys.maxsize, seed)
         print(f"{reader.name}: {turn.cases} cases, {len(turn.findings)} findings, seed {seed}", flush=True)
-        return len(turn.findings)
+        return turn.findings
 
     with ThreadPoolExecutor(side_by_side) as pool:
-        findings = sum(pool.map(taken, readers))
+        findings = [item for found in pool.map(taken, readers) for item in found.items()]
+    for kind, kept in findings:
+        print(f"{kept}: {kind}")
     return 1 if findings else 0
 
 

@@ -77,8 +77,23 @@ def test_a_case_that_breaks_the_bound_is_kept(
     assert turn.findings[found].read_text() == "the case"
 
 
+def test_a_machine_that_stood_still_is_no_fault_of_the_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.fuzz.__main__.MOST_S", 0.2)
+    once = _CHILD.format(
+        "if sys.argv[6:] != ['again']: time.sleep(600)\n"
+        "assert pathlib.Path(sys.argv[5], 'case.x').exists()\n"
+        "print('ok', flush=True)"
+    )
+    turn = Turn(Reader("made up", lambda path: None, ".x"), tmp_path / "found", (sys.executable, "-c", once))
+    turn.take(math.inf, 1, 1)
+    assert turn.findings == {}
+    assert turn.cases == 1
+
+
 def test_a_number_of_cases_ends_a_turn_and_a_dead_child_counts_as_one(tmp_path: Path) -> None:
-    dying = _CHILD.format("print('ok', flush=True); import os; os.abort()")
+    dying = _CHILD.format("sys.argv[6:] or print('ok', flush=True); import os; os.abort()")
     turn = Turn(Reader("made up", lambda path: None, ".x"), tmp_path / "found", (sys.executable, "-c", dying))
     turn.take(math.inf, 3, 1)
     assert turn.cases == 4
