@@ -23,6 +23,9 @@ from twinbed import TraceError
 
 FILES = ("bitbrains_50vms.csv.gz", "bitbrains_1vm_full_metrics.csv.gz")
 _INTERVAL_S = 300.0
+_LEAST = 0.001
+"""Least number of cores and of provisioned MHz of a VM, so that MHz per core is a finite number."""
+
 _ORIGIN = ("bitbrains", {"source": "Bitbrains GWA-T-12 by way of OpenDC", "licence": "MIT"})
 _MANY = ("vm", "timestamp", "duration_ms", "cpu_usage_mhz")
 _ONE = {
@@ -86,7 +89,7 @@ def _one(path: Path, max_hold_s: float) -> UsageTrace:
     frame = table.read_known(path, tuple(_ONE.values()), (_ONE["time"], _ONE["capacity"], _ONE["cores"]))
     for key in ("capacity", "cores"):
         cells = frame[_ONE[key]]
-        table.refuse(path, cells.astype("str"), (cells <= 0).to_numpy(), "a number above zero")
+        table.refuse(path, cells.astype("str"), (cells < _LEAST).to_numpy(), f"a number of at least {_LEAST}")
     column = {key: frame[name].to_numpy(np.float64) for key, name in _ONE.items()}
     grid = onto_grid(
         path,
