@@ -95,7 +95,7 @@ def test_a_row_gets_the_first_candidate_that_stays_inside_the_risk():
 
 def test_a_row_whose_work_would_wait_takes_what_keeps_up_and_is_cheaper_than_what_is_set():
     zero, held = np.zeros(5), np.full(5, True)
-    rows = {  # kills, late, money: the second is cheaper than what is set, dearer, late too, not needed, and late
+    rows = {  # kills, late, money: the second is cheaper than what is set, dearer, late, not needed, late
         "first": ([0.0, 0.0, 0.0, 0.0, 1.0], [0.9, 0.9, 0.9, 0.1, 0.9], [1.0, 1.0, 1.0, 1.0, 1.0]),
         "second": (zero, [0.2, 0.2, 0.8, 0.1, 0.8], [2.0, 2.0, 2.0, 2.0, 2.0]),
         CURRENT: (zero, [0.1, 0.1, 0.1, 0.1, 0.1], [3.0, 2.0, 3.0, 3.0, 3.0]),
