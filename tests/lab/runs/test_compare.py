@@ -108,11 +108,12 @@ def test_a_mean_over_some_of_the_seeds_is_told(store):
 
 
 def test_figures_with_a_mean_over_some_of_the_seeds_are_counted_after_the_first_four():
-    def notes(figures):
-        return partial(((name, pd.DataFrame({"cost": [2.0, math.nan]})) for name in figures), COST)
+    def notes(figures, costs=(2.0, math.nan)):
+        return partial(((name, pd.DataFrame({"cost": costs})) for name in figures), COST)
 
     assert [note[0] for note in notes("abcd")] == ["a", "b", "c", "d"]
     assert notes("abcdefg") == [*notes("abcd"), "The same holds for figures of 3 more."]
+    assert notes("a", [math.nan, math.nan]) == notes("a", [2.0, 3.0]) == []
 
 
 def test_runs_that_differ_in_the_seed_alone_share_a_label(store):
