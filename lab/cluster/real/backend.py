@@ -93,7 +93,7 @@ def scheduler_sha256(scheduler: Scheduler) -> str:
         if name not in used and name.startswith("control.scheduler."):
             used.add(name)
             parts = vars(sys.modules[name]).values()
-            waiting += [getattr(part, "__module__", None) or getattr(part, "__name__", "") for part in parts]
+            waiting += [str(getattr(part, "__module__", getattr(part, "__name__", ""))) for part in parts]
     files = [Path(str(sys.modules[name].__file__)).read_bytes() for name in sorted(used)]
     return hashlib.sha256(b"".join(files)).hexdigest() if files else ""
 
