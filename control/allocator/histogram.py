@@ -93,12 +93,13 @@ class DecayingHistograms:
 
     def add(self, slots: Slots, values: Floats, weights: Floats | float, at_s: Floats | float) -> None:
         """Add one sample per slot (distinct slots int64[n]): value ≥ 0, weight ≥ 0, time in seconds."""
-        self._column.values[slots, self.buckets.find(values)] += self._aged(weights, at_s)
+        aged = self._aged(weights, at_s)  # it may scale the column back, which is read only then
+        self._column.values[slots, self.buckets.find(values)] += aged
 
     def subtract(self, slots: Slots, values: Floats, weights: Floats | float, at_s: Floats | float) -> None:
         """Remove a sample that was added with the same value, weight and time."""
-        buckets = self.buckets.find(values)
-        left = self._column.values[slots, buckets] - self._aged(weights, at_s)
+        buckets, aged = self.buckets.find(values), self._aged(weights, at_s)
+        left = self._column.values[slots, buckets] - aged
         self._column.values[slots, buckets] = np.where(left < self._epsilon, 0.0, left)
 
     def percentiles(self, slots: Slots, fractions: tuple[float, ...], *, of_load: bool = False) -> Floats:
