@@ -111,8 +111,9 @@ class Case:
     """The facts for the verdict on one row.
 
     samples: intervals of all members. days: length of the history. memory_known, set_known: whether memory
-    and the present settings are known. oom_events: kills in the history. grown: growth of the peak, as a
-    share of the peak. inside: whether the advice stays within the risk. changes: relative change of each
+    and the present settings are known. oom_events: kills in the history. oom_limit_is_set: whether one of them
+    happened under a memory limit that is at least the present one. grown: growth of the peak, as a share of the
+    peak. inside: whether the advice stays within the risk. changes: relative change of each
     setting, None: unknown. before, after: (throttled, oom, late, money), NaN: undefined. shared: whether full
     hosts were rehearsed.
     """
@@ -128,6 +129,7 @@ class Case:
     before: tuple[float, float, float, float] | None
     after: tuple[float, float, float, float]
     shared: bool = False
+    oom_limit_is_set: bool = False
 
 
 def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
@@ -168,6 +170,8 @@ def _need(case: Case, risk: float) -> str:
         return f"What is set now meets its memory limit {_often(oom)} in the replay; the advice does not."
     if throttled > risk:
         return f"What is set now throttles it in {100 * throttled:.3g} % of its periods; the advice does not."
+    if case.oom_limit_is_set:
+        return f"It met the memory limit that is set now {_often(case.oom_events)} in the history."
     return _NOTHING if _asks_nothing(case) else ""
 
 

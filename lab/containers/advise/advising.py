@@ -311,6 +311,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
     names, inside = chosen(found.order, figures, wanted.risk)
     peak_bytes, peak_cores, samples = usage.peak_bytes(), usage.peak_cores(), usage.samples()
     grown, oom_events = memory.growth(usage) / np.maximum(peak_bytes, 1.0), usage.oom_events()
+    oom_limit = usage.oom_limit_bytes()
     days = usage.cores.shape[1] * usage.interval_s / DAY_S
     rows = []
     for row, named in enumerate(told.rows):
@@ -330,6 +331,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
             before=before,
             after=_numbers(figures[name], row),
             shared=wanted.hosts is not None,
+            oom_limit_is_set=bool(oom_limit[row] >= usage.current.memory_limit[row]),
         )
         word, reason = verdict(case, wanted.risk)
         rows.append(
