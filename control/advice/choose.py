@@ -111,11 +111,11 @@ class Case:
     """The facts for the verdict on one row.
 
     samples: intervals of all members. days: length of the history. memory_known, set_known: whether memory
-    and the present settings are known. oom_events: kills in the history. oom_limit_is_set: whether one of them
-    happened under a memory limit that is at least the present one. grown: growth of the peak, as a share of the
-    peak. inside: whether the advice stays within the risk. changes: relative change of each
-    setting, None: unknown. before, after: (throttled, oom, late, money), NaN: undefined. shared: whether full
-    hosts were rehearsed.
+    and the present settings are known. oom_events: kills in the history. oom_limit_is_set: whether one of
+    them happened under a memory limit that is at least the present one. grown: growth of the peak, as a
+    share of the peak. inside: whether the advice stays within the risk. changes: relative change of each
+    setting, None: unknown. before, after: (throttled, oom, late, money), NaN: undefined. shared: whether
+    full hosts were rehearsed.
     """
 
     samples: float
@@ -146,7 +146,8 @@ def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
         if case.set_known and len(known) == len(case.changes) and max(map(abs, known)) < _SAME:
             return "leave", "What is set now differs by less than 10 % from the advice."
         if case.before is not None and case.after[3] > case.before[3] * _CHEAPER:
-            return "leave", "What is set now was enough, and the advice is not cheaper."
+            held = "kept the risk, though most work waited" if case.before[2] > MOST_LATE else "was enough"
+            return "leave", f"What is set now {held}, and the advice is not cheaper."
         if case.after[2] > MOST_LATE and not (case.before is not None and case.before[2] >= case.after[2]):
             where, what = (
                 ("on the hosts that were given", "more hosts are needed, or larger ones.")

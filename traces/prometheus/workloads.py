@@ -2,11 +2,12 @@
 
 For: owners. Not for: usage (history.py).
 
-kube-state-metrics is exact: kube_pod_owner names the pod's owner, kube_replicaset_owner the Deployment above
-a ReplicaSet, and kube_job_owner the CronJob above a Job. Without them the name decides. Kubernetes appends generated text: to pods of a Deployment a
-hash of the template and five characters, to pods of a CronJob the minute and five characters, to pods of a
-DaemonSet, Job or bare ReplicaSet five characters, to pods of a StatefulSet their number. The characters are
-those of Kubernetes' own alphabet, which has no vowels. Any other name is a pod by itself.
+kube-state-metrics is exact: kube_pod_owner names the pod's owner, kube_replicaset_owner the Deployment
+above a ReplicaSet, and kube_job_owner the CronJob above a Job. Without them the name decides. Kubernetes
+appends generated text: to pods of a Deployment a hash of the template and five characters, to pods of a
+CronJob the minute and five characters, to pods of a DaemonSet, Job or bare ReplicaSet five characters, to
+pods of a StatefulSet their number. The characters are those of Kubernetes' own alphabet, which has no
+vowels. Any other name is a pod by itself.
 """
 
 from __future__ import annotations
