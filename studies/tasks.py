@@ -64,7 +64,7 @@ TASKS = {
     ),
     "stalls": Task(
         "docs/results/stalls.md: what interconnect, CPU, disk and network cost the shipped jobs; K4, K5",
-        "root, torch, a quiet machine", "25 minutes; goes on where it stopped",
+        "root, torch, a quiet machine", "25 minutes; continues where it stopped",
         ("minutes", "store", "only", "page_only"), "studies.cloud.stalls:make",
     ),
     "goodput": Task(
@@ -77,7 +77,7 @@ TASKS = {
     ),
     "cluster": Task(
         "docs/results/cluster.md: schedulers beside their sources, H1-H4, H8, H9",
-        "public data", "10 minutes; goes on where it stopped", _PAGE, "studies.cluster.page:make",
+        "public data", "10 minutes; continues where it stopped", _PAGE, "studies.cluster.page:make",
     ),
     "sharing": Task(
         "docs/results/sharing.md: who stays in a shared, reserved cluster, on Philly and SURF; H10",
@@ -89,7 +89,7 @@ TASKS = {
     ),
     "unequal": Task(
         "measures asynchronous training on unequal machines and a revocation, for market's page",
-        "root, torch", "10 minutes; goes on where it stopped",
+        "root, torch", "10 minutes; continues where it stopped",
         ("minutes", "store"), "studies.market.unequal:make",
     ),
     "fidelity-containers": Task(
@@ -99,17 +99,17 @@ TASKS = {
     ),
     "fidelity-cluster": Task(
         "docs/results/fidelity-cluster.md: schedulers on real training jobs and a real Slurm beside the twin",
-        "root, torch, Slurm", "1 hour; goes on where it stopped",
+        "root, torch, Slurm", "1 hour; continues where it stopped",
         ("minutes", "store", "repeats", "page_only"), "studies.fidelity_cluster.page:make",
     ),
     "fidelity-fabric": Task(
         "docs/results/fidelity-fabric.md: failover on a real fabric beside the twin",
-        "root, FRR", "3 hours; goes on where it stopped",
+        "root, FRR", "3 hours; continues where it stopped",
         ("minutes", "store", "only", "page_only", "note"), "studies.fidelity_fabric.campaigns:make",
     ),
     "applications": Task(
         "measures unmodified applications through real faults, for fidelity-fabric's page",
-        "root, FRR, torch", "40 minutes; goes on where it stopped",
+        "root, FRR, torch", "40 minutes; continues where it stopped",
         ("minutes", "store", "only"), "studies.fidelity_fabric.applications:make",
     ),
     "control-loop": Task(
@@ -148,7 +148,7 @@ TASKS = {
     ),
     "measure": Task(
         "adds real runs of the shipped jobs to the table of measured jobs",
-        "root, a quiet machine", "1 hour; goes on where it stopped",
+        "root, a quiet machine", "1 hour; continues where it stopped",
         ("minutes", "store", "again"), "studies.cloud.measuring:make",
     ),
     "scale": Task(

@@ -26,6 +26,9 @@ from control.allocator.roster import Column
 _CHUNK_ROWS = 128
 """Containers per pass. The temporaries (float64, about 200 buckets) then stay within a core's cache."""
 
+_LEAST_MASS = np.nextafter(0.0, 1.0)
+"""The least weight of a bucket that is not empty."""
+
 _MAX_EXPONENT = 40.0
 """Exponent at which weights are scaled back. It is well inside float32.
 
@@ -118,8 +121,8 @@ class DecayingHistograms:
             mass = np.cumsum(weights if factor is None else weights * factor, axis=1, dtype=np.float64)
             total = mass[:, -1]
             for i, fraction in enumerate(fractions):
-                enough = (min(fraction, 1.0) * total)[:, None]
-                reached = np.argmax((mass >= enough) & (mass > 0), axis=1)
+                enough = np.maximum(min(fraction, 1.0) * total, _LEAST_MASS)[:, None]
+                reached = np.argmax(mass >= enough, axis=1)
                 answer[i, rows] = np.where(total > 0, self.buckets.ends[reached], np.nan)
         return answer
 

@@ -39,7 +39,8 @@ class Posterior:
     shift: how far each trial moved each component, in that trial's predictive standard deviations, float64[c,
         k].
     gain: how such a move of one standard deviation moves all candidates, by group, float64[g, k, n].
-    kept: share of gain² that each trial takes from the variance, by group, float64[g, k].
+    kept: share of gain² that each trial takes from the variance, by group, float64[g, k]; below 0 if a failed
+        trial adds to it.
     variance: posterior variance at every candidate without noise, by group, float64[g, n].
     """
 
@@ -167,16 +168,19 @@ def condition(prior: Prior, observed: Observations) -> Posterior:
 
 
 def _failed(bound: Real, log_weight: Real) -> tuple[Real, Real, float]:
-    """Return log likelihood, shift and remaining share of the variance given that a value lies above `bound`.
+    """Return log likelihood, shift and remaining share of the variance given that a trial failed.
 
-    bound and shift are in predictive standard deviations of each component, float64[c']. The remaining share
-    is the mean over components by `log_weight`.
+    Either the value lies above `bound`, with probability p, or the bound says nothing. The mixture of the
+    truncated distribution (mean h, mean square 1 + h·bound) and the normal one has the mean p·h and the
+    variance 1 + p·h·bound − (p·h)², which exceeds 1 if the bound is a surprise. bound and shift are in
+    predictive standard deviations of each component, float64[c']. log_weight: before the trial, float64[c'].
+    The remaining share is the mean over components by their weights after it.
     """
     log_above = log_ndtr(-bound)
     above = np.exp(log_above)
     likelihood = CHANCE_FAILURE + (1 - CHANCE_FAILURE) * above
     by_bound = (1 - CHANCE_FAILURE) * above / likelihood
-    hazard = np.exp(-0.5 * bound**2 - 0.5 * np.log(2 * np.pi) - log_above)
-    weight = np.exp(log_weight - log_weight.max())
-    left = float(np.average(1 - by_bound * hazard * (hazard - bound), weights=weight))
-    return np.log(likelihood), by_bound * hazard, float(np.clip(left, _LEAST_VARIANCE, 1.0))
+    shift = by_bound * np.exp(-0.5 * bound**2 - 0.5 * np.log(2 * np.pi) - log_above)
+    weight = np.exp(log_weight - log_weight.max()) * likelihood
+    left = float(np.average(1 - shift * (shift - bound), weights=weight))
+    return np.log(likelihood), shift, max(left, _LEAST_VARIANCE)

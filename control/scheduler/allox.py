@@ -73,14 +73,12 @@ def first_in_line(time_s: Real, free: Whole) -> tuple[Whole, Whole]:
     """Return the jobs that are first in the queue of a GPU, shortest time first, and the types of these GPUs.
 
     time_s: run time of each job on each type, s, float64[n, r]; inf: cannot run. free: GPUs of each type,
-    int64[r]. Equal GPUs have equally long queues in some best assignment, so no queue of a type with f free
-    GPUs is longer than n / f.
+    int64[r]. Equal GPUs have equally long queues in some best assignment, so the first n places of a type are
+    enough: f in the last position of its f GPUs' queues, then f in the one before, and so on.
     """
-    jobs = len(time_s)
-    kind = np.repeat(np.arange(free.size), np.where(free > 0, -(-jobs // np.maximum(free, 1)) * free, 0))
-    place = np.concatenate(
-        [1 + np.arange(-(-jobs // count) * count) // count for count in free[free > 0].tolist()]
-    )
+    jobs, open_ = len(time_s), np.flatnonzero(free)
+    kind = np.repeat(open_, jobs)
+    place = 1 + (np.arange(jobs) // free[open_, None]).ravel()
     finite = np.isfinite(time_s)
     # This cost exceeds that of any assignment in which every job has a GPU on which it can run.
     unable = 1.0 + jobs * jobs * float(time_s[finite].max(initial=0.0))

@@ -6,7 +6,8 @@ mechanism of rounds. Not for: the programmes (control.scheduler.programmes). Sou
 2020, and Gavel's code (MIT).
 
 Our readings: the cost policy adds the speeds of different models in jobs per second, not in steps; gangs
-larger than a type are excluded.
+larger than a type are excluded; GPUs that no share takes go to jobs that wait, also to those that came after
+the last programme. The source gives them to the jobs of the programme only.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class Makespan(Shares):
 
 
 class Cost(Shares):
-    """Maximises the work per money, and keeps every deadline that can be kept."""
+    """Maximises the work per money, and keeps all deadlines if it can. A passed deadline asks for nothing."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -173,13 +174,11 @@ class Cost(Shares):
         demand, speed = self._demand(state), together_throughput(state)
         price = np.maximum(self._cluster.price_usd_h, 1e-9) * state.gpus[:, None]
         worth = speed / np.maximum(state.total_steps, 1e-9)[:, None] / price
-        with np.errstate(divide="ignore"):
-            least = state.left_steps / np.maximum(state.deadline_s - state.now_s, 0.0)
-        least = np.where(np.isfinite(state.deadline_s), least, 0.0)
-        if np.isfinite(least).all():
-            x = programmes.least_worth(demand, worth, speed, least)
-            if x is not None:
-                return x
+        time_s = state.deadline_s - state.now_s
+        least = np.where(time_s > 0, state.left_steps / np.where(time_s > 0, time_s, 1.0), 0.0)
+        x = programmes.least_worth(demand, worth, speed, least)
+        if x is not None:
+            return x
         self._missed += 1
         x = programmes.least_worth(demand, worth, speed, np.zeros(len(state)))
         return programmes.isolated(demand) if x is None else x
@@ -230,17 +229,22 @@ class Rounds(Scheduler):
         return self._policy.remarks()
 
     def _orders(self, state: State, priority: Real) -> Iterator[tuple[int, Whole]]:
-        """Yield the types, fastest first or shuffled, each with the rows that have a share of it."""
+        """Yield the types, fastest first or shuffled, each with the rows that have a share of it. After them,
+        yield the types again with all rows that can run there.
+        """
         speed = together_throughput(state)
         best = np.maximum(speed.max(axis=1, keepdims=True), 1e-300)
         kinds = np.argsort(-(speed / best).sum(axis=0), kind="stable")
         if self._policy.blind:
             kinds = self._random.permutation(len(kinds))
+        able: list[tuple[int, Whole]] = []
         for kind in kinds.tolist():
             x, deficit = self._x[state.job, kind], self._deficit[state.job, kind]
             order = np.lexsort((state.job, -x, -deficit, -priority[:, kind]))
-            wants = (x > 1e-9) & (speed[:, kind] > 0)
-            yield kind, order[wants[order]]
+            order = order[speed[order, kind] > 0]
+            able.append((kind, order))
+            yield kind, order[x[order] > 1e-9]
+        yield from able
 
     def _account(self, state: State) -> None:
         """Add the time since the last call to the service that the running jobs have received, by type."""

@@ -145,13 +145,16 @@ def settle(cluster: Cluster, state: State, wanted: Whole) -> Assignment:
 def fill(cluster: Cluster, state: State, orders: Iterator[tuple[int, Whole]]) -> Whole:
     """Return the type for each job, −1 for none, int64[n].
 
-    orders: types in turn, each with the rows that want it, the most urgent row first.
+    orders: types in turn, each with the rows that want it, the most urgent row first. A type may have several
+    turns.
     """
     wanted = np.full(len(state), -1)
     capacity = cluster.capacity(state.up)
     for kind, order in orders:
         rows = order[wanted[order] < 0]
-        wanted[rows[greedy(state.gpus[rows], int(capacity[kind]))]] = kind
+        rows = rows[greedy(state.gpus[rows], int(capacity[kind]))]
+        wanted[rows] = kind
+        capacity[kind] -= int(state.gpus[rows].sum())
     return wanted
 
 

@@ -1,8 +1,9 @@
 """Carries shares of time of units out in rounds: the unit that is furthest behind its share goes first.
 
 For: the policies of space sharing (pairs). It is Gavel's mechanism of rounds (Narayanan et al., OSDI 2020,
-section 5 and code) with units in place of jobs: a job runs once in a round, alone or beside another. Not for:
-the shares. When one job of a unit ends, the other job continues alone.
+section 5 and code) with units in place of jobs: a job runs once in a round, alone or beside another. GPUs
+that no share takes go to jobs that wait, each alone. When one job of a unit ends, the other job continues
+alone. Not for: the shares.
 """
 
 from __future__ import annotations
@@ -48,10 +49,19 @@ class SharedRounds(Scheduler):
         changed = not (np.array_equal(state.up, self._up) and np.array_equal(present, self._jobs))
         if changed and state.now_s - self._reset_s >= self._settings.least_between_s:
             self._solve(state, present)
+        self._add_single(state.job)
         rows = self._rows(state)
         chosen = self._chosen(state, rows)
         self._on = np.full(len(self._x), -1)
         return self._placed(state, rows, chosen)
+
+    def _add_single(self, jobs: Whole) -> None:
+        """Add a unit without a share for each job that is no unit by itself."""
+        more = np.setdiff1d(jobs, self._pairs[self._pairs[:, 1] < 0, 0])
+        none = np.zeros((more.size, self._x.shape[1]))
+        self._pairs = np.concatenate((self._pairs, np.column_stack((more, np.full(more.size, -1)))))
+        self._x, self._deficit = np.concatenate((self._x, none)), np.concatenate((self._deficit, none))
+        self._received_s = np.concatenate((self._received_s, none + self._settings.round_s / 2))
 
     def _rows(self, state: State) -> Whole:
         """Return the rows of each unit's jobs, int64[u, 2]; −1 for a job that has ended. If only one job is
@@ -68,6 +78,8 @@ class SharedRounds(Scheduler):
         found: list[tuple[int, int]] = []
         for kind, order in self._orders(state, rows):
             for unit in order.tolist():
+                if not capacity[kind]:
+                    break
                 first, second = rows[unit].tolist()
                 gpus = int(state.gpus[first])
                 if gpus > capacity[kind] or taken[first] or (second >= 0 and taken[second]):
@@ -76,25 +88,26 @@ class SharedRounds(Scheduler):
                 taken[second] = second >= 0
                 capacity[kind] -= gpus
                 found.append((unit, kind))
-                if not capacity[kind]:
-                    break
         return found
 
     def _orders(self, state: State, rows: Whole) -> Iterator[tuple[int, Whole]]:
         """Yield the types, fastest first, each with the units that have a share of it, the one furthest
-        behind first.
+        behind first. After them, yield the types again with all jobs alone that can run there.
         """
         given = self._received_s.sum(axis=0)
         priority = self._x / np.maximum(self._received_s / np.maximum(given, 1e-12), 1e-12)
         speed = together_throughput(state)
         best = np.maximum(speed.max(axis=1, keepdims=True), 1e-300)
-        there = rows[:, 0] >= 0
+        there, alone = rows[:, 0] >= 0, rows[:, 1] < 0
+        able: list[tuple[int, Whole]] = []
         for kind in np.argsort(-(speed / best).sum(axis=0), kind="stable").tolist():
             x = self._x[:, kind]
             keys = (self._pairs[:, 1], self._pairs[:, 0], -x, -self._deficit[:, kind], -priority[:, kind])
             order = np.lexsort(keys)
-            wants = (x > 1e-9) & there
-            yield kind, order[wants[order]]
+            order = order[there[order]]
+            able.append((kind, order[alone[order] & (speed[rows[order, 0], kind] > 0)]))
+            yield kind, order[x[order] > 1e-9]
+        yield from able
 
     def _placed(self, state: State, rows: Whole, chosen: list[tuple[int, int]]) -> Assignment:
         """Return GPUs for the chosen units. A unit keeps the servers that one of its jobs has on the type."""

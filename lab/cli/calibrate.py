@@ -44,7 +44,8 @@ def calibrate(
 
     by_name = {kind.name: kind for kind in KINDS}
     if pillar not in by_name:
-        raise ScenarioError(f"--pillar {pillar}: known are {', '.join(by_name)}")
+        known = [kind.name for kind in KINDS if kind.calibration_steps()]
+        raise ScenarioError(f"--pillar {pillar}: known are {', '.join(known)}")
     made = measured(by_name[pillar], name or out.stem, out, quick=quick, wanted=not no_progress)
     emit(_table(made, out), form)
 

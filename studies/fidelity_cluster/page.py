@@ -15,10 +15,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from lab.ask.scenario import Scenario, expand, load, with_overrides
+from lab.ask.scenario import RunSpec, Scenario, expand, load, with_overrides
 from lab.cluster.calibrate.measure import HEAD, THOROUGH, calibrate
 from lab.cluster.calibrate.values import FORM
+from lab.cluster.input import cluster_of
 from lab.cluster.real import backend
+from lab.cluster.run.runner import Drawn
 from lab.cluster.validate.both import LIMIT, RULE, Compared, asked_alike, compared
 from lab.runs.files import write_whole
 from lab.runs.runner import run_scenario
@@ -85,10 +87,11 @@ def real(store: RunStore) -> list[Run]:
 def document(store: RunStore) -> str:
     """Return the page's text."""
     rows: dict[str, list[Compared]] = {}
-    runs = real(store)
+    runs, other_code = real(store), []
     for title, changes in CELLS.items():
         asked = scenario(changes, place_of_calibration(store, title))
         mine = [run for run in runs if any(asked_alike(run, spec) for spec in expand(asked))]
+        other_code += [f"{title}: {spec.label}" for spec in expand(asked) if _other_code(spec, mine)]
         with TemporaryDirectory(prefix="twinbed-") as folder:
             twins = run_scenario(asked, RunStore(folder), jobs=1) if mine else []
             rows[title] = compared(asked, twins, mine)
@@ -121,6 +124,7 @@ def document(store: RunStore) -> str:
         _calibrated({title: place_of_calibration(store, title) for title in CELLS}),
         "Slurm decides: its backfill replaces ours on the same jobs. Slurm runs: our scheduler decides, "
         "and Slurm starts, requeues and moves the processes. A missing line was not run yet.",
+        *_told_code(other_code),
         "Machine: "
         + "; ".join(dict.fromkeys(f"{facts['cpus']} × {facts['cpu_model']}" for facts in machine))
         + ". No figure is corrected for the machine's other work: a quota is an upper bound and no "
@@ -130,6 +134,23 @@ def document(store: RunStore) -> str:
     return harness.page(
         "fidelity-cluster", "Clusters: the twin beside real training jobs", answer, parts, conditions
     )
+
+
+def _other_code(spec: RunSpec, runs: Sequence[Run]) -> bool:
+    """Return whether a real run of this question was decided by other code of the scheduler than the present,
+    or by unknown code."""
+    present = backend.scheduler_sha256(Drawn(cluster_of(spec.scenario), spec.seed).scheduler(spec.policy))
+    codes = [run.manifest.get("scheduler_sha256") for run in runs if asked_alike(run, spec)]
+    return any(code not in ("", present) for code in codes)
+
+
+def _told_code(rows: Sequence[str]) -> list[str]:
+    if not rows:
+        return []
+    return [
+        "The twin has the present code of the schedulers. The real runs of these rows had other code, "
+        f"or were made before the code was recorded: {'; '.join(rows)}."
+    ]
 
 
 def _calibrated(places: Mapping[str, Path]) -> str:

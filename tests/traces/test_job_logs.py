@@ -202,3 +202,14 @@ def test_the_public_data_sets(public_data: Callable[[str], Path]) -> None:
     assert len(speeds.models) == 17  # of the 26 of the source
     assert sorted(speeds.steps_per_s) == [1, 2, 4, 8]
     assert np.isfinite(speeds.steps_per_s[1]).all()
+
+
+def test_a_spread_speed_that_is_missing_or_0_is_that_of_the_same_gpus_together(tmp_path: Path) -> None:
+    # A gang would hold its GPUs for ever at a speed of 0.
+    path = tmp_path / "speeds.csv"
+    path.write_text(
+        "gpu,placement,model,batch_size,num_gpus,throughput_steps_per_s\n"
+        "k80,consolidated,m,16,4,8\nk80,unconsolidated,m,16,4,0\nk80,consolidated,n,16,4,6\n"
+        "k80,consolidated,o,16,4,8\nk80,unconsolidated,o,16,4,4\n"
+    )
+    assert throughputs.read(path).steps_per_s[4][:, 0].tolist() == [[8, 8], [6, 6], [8, 4]]

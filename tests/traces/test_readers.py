@@ -103,7 +103,7 @@ def test_bitbrains_holds_a_value_over_the_duration_before_its_stamp(tmp_path: Pa
     with pytest.raises(TraceError, match="core_mhz is 0"):
         load(path, core_mhz=0)
     broken = gz(tmp_path / "c.csv.gz", text + "1,noon,300000,1,100\n")
-    with pytest.raises(TraceError, match="line 4, column timestamp: expected an ISO 8601 time"):
+    with pytest.raises(TraceError, match="line 4, column timestamp: 'noon', expected an ISO 8601 time"):
         load(broken)
 
 

@@ -56,11 +56,13 @@ def read(path: Path, *, core_mhz: float = 2600.0, max_hold_s: float = 3600.0) ->
 
 def _many(path: Path, core_mhz: float, max_hold_s: float) -> UsageTrace:
     frame = table.read_known(path, _MANY, ("duration_ms",), vm="str", timestamp="str")
-    stamps = pd.to_datetime(frame["timestamp"], format="ISO8601", errors="coerce")
-    if stamps.isna().any():
-        line = frame.index[int(np.argmax(stamps.isna()))]
-        raise TraceError(f"{path}: line {line}, column timestamp: expected an ISO 8601 time")
-    end_s = np.asarray((stamps - pd.Timestamp(0)).dt.total_seconds(), np.float64)
+    cells = frame["timestamp"]
+    stamps_ns = table.iso_ns(path, cells)
+    if stamps_ns is None:
+        raise TraceError(
+            f"{path}: line {cells.index[0]}, column timestamp: {cells.iloc[0]!r}, expected an ISO 8601 time"
+        )
+    end_s = stamps_ns / 1e9
     spans = np.maximum(1, np.rint(frame["duration_ms"].to_numpy(np.float64) / 1000 / _INTERVAL_S))
     if spans.sum() > MOST_READ_CELLS:
         raise TraceError(

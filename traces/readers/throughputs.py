@@ -33,7 +33,7 @@ class Throughputs:
 
 
 def read(path: Path, source: str | None = None) -> Throughputs:
-    """Return the table. A missing speed of spread GPUs is that of the same GPUs together.
+    """Return the table. A speed of spread GPUs that is missing or 0 is that of the same GPUs together.
 
     source: source whose rows are taken, if the table has a column `source` with several sources.
     """
@@ -62,6 +62,6 @@ def read(path: Path, source: str | None = None) -> Throughputs:
         spread = (group["placement"] == "unconsolidated").astype(int).to_numpy()
         speeds[model, kind, spread] = group[_COLUMNS[-1]]
         together = np.nan_to_num(speeds[:, :, 0])
-        apart = np.where(np.isnan(speeds[:, :, 1]), together, speeds[:, :, 1])
+        apart = np.where(speeds[:, :, 1] > 0, speeds[:, :, 1], together)
         result[int(str(gpus))] = np.stack((together, apart), axis=2)
     return Throughputs(types, models, result)

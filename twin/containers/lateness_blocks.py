@@ -205,33 +205,40 @@ def _serve(
     before, first = len(sizes) - len(done), 0
     if before == 0:
         left = sizes[0]
-    for row in range(len(done)):
-        arriving, doing = sizes[before + row], done[row]
-        waiting = behind > 0.0
-        behind += arriving
-        if abs(behind - doing) <= SAME_CORES * period_s:
-            doing = behind
-        doing = min(doing, behind)
-        if not waiting and doing == behind:
-            late[0, 0] += arriving
-        else:
-            remaining = doing
-            while remaining > 0.0 and first <= before + row:
-                size, part = sizes[first], min(left, remaining)
-                if part > 0.0:
-                    lasted = starts[first + 1] - starts[first]
-                    began = row + (doing - remaining) / doing - starts[first] - lasted * (size - left) / size
-                    ended = began + part / doing - lasted * part / size
-                    _add(began * period_s, ended * period_s, part, late)
-                    left -= part
-                    remaining -= part
-                if left <= 0.0:
-                    first += 1
-                    left = sizes[first] if first < len(sizes) else 0.0
-        behind -= doing
+    row, length, same_s = 0, len(done), SAME_CORES * period_s
+    while row < length:
         if behind <= 0.0:
-            first = before + row + 1
+            on_time = late[0, 0]
+            while row < length and sizes[before + row] - done[row] <= same_s:
+                on_time += sizes[before + row]
+                row += 1
+            late[0, 0] = on_time
+            first = before + row
             left = sizes[first] if first < len(sizes) else 0.0
+            if row == length:
+                break
+        doing = done[row]
+        behind += sizes[before + row]
+        if abs(behind - doing) <= same_s:
+            doing = behind
+        doing = remaining = min(doing, behind)
+        while remaining > 0.0 and first <= before + row:
+            size, part = sizes[first], min(left, remaining)
+            if part > 0.0:
+                lasted = starts[first + 1] - starts[first]
+                began = row + (doing - remaining) / doing - starts[first] - lasted * (size - left) / size
+                ended = began + part / doing - lasted * part / size
+                _add(began * period_s, ended * period_s, part, late)
+                left -= part
+                remaining -= part
+            if left <= 0.0:
+                first += 1
+                left = sizes[first] if first < len(sizes) else 0.0
+        behind -= doing
+        row += 1
+    if behind <= 0.0:
+        first = len(sizes)
+        left = 0.0
     return first, behind, left
 
 

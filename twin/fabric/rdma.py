@@ -186,7 +186,10 @@ def shared_series(
     """
     setting = _setting(qp, link, messages, message_bytes, interval_s)
     if len(outages) != len(ack_outages) or not outages:
-        raise ScenarioError(f"outages: {len(outages)} queue pairs' and {len(ack_outages)} of their answers")
+        raise ScenarioError(
+            f"outages: given for {len(outages)} queue pairs, and for the answers of {len(ack_outages)}; "
+            "give both for each, and at least one"
+        )
     count = len(outages)
     pairs = packets.new_pairs([0] * count, [packets.NOBODY] * count, qp.ladder.retries)
     paths = [path for both in zip(outages, ack_outages, strict=True) for path in both]

@@ -6,10 +6,14 @@ For: `--backend testbed`; jobs, tables and figures are those of the twin's runs.
 
 from __future__ import annotations
 
+import hashlib
+import sys
 import time
 from functools import partial
+from pathlib import Path
 
 from control.scheduler import POLICIES
+from control.scheduler.ports import Scheduler
 from lab.ask import shipped
 from lab.ask.calibration import Calibration
 from lab.ask.kind import Progress
@@ -74,7 +78,24 @@ def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, 
         )
     if progress is not None:
         progress(label, 1.0)
-    return stored(spec, store, identity, drawn, done, None, {**beyond, NAME: machine.facts()}, began)
+    whose = {**beyond, "scheduler_sha256": scheduler_sha256(scheduler), NAME: machine.facts()}
+    return stored(spec, store, identity, drawn, done, None, whose, began)
+
+
+def scheduler_sha256(scheduler: Scheduler) -> str:
+    """Return the SHA-256 of the source of the modules of control.scheduler that a scheduler uses; "" if none
+    of them decides."""
+    own = [scheduler, *vars(scheduler).values()]
+    waiting = [name for part in own if (name := type(part).__module__).startswith("control.scheduler.")]
+    used: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in used and name.startswith("control.scheduler."):
+            used.add(name)
+            parts = vars(sys.modules[name]).values()
+            waiting += [str(getattr(part, "__module__", getattr(part, "__name__", ""))) for part in parts]
+    files = [Path(str(sys.modules[name].__file__)).read_bytes() for name in sorted(used)]
+    return hashlib.sha256(b"".join(files)).hexdigest() if files else ""
 
 
 def emulation_of(spec: RunSpec) -> EmulationInput:

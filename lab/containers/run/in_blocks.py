@@ -27,11 +27,13 @@ from twin.containers.model import Floats, Series
 from twin.containers.reversals import Reversals
 from twin.containers.sketch import Sketch
 
-_SLACK = ("quota_cores", "usage_cores", "limit_bytes", "memory_bytes", "up")
-"""Series from which slack is computed."""
+_MEMORY = ("limit_bytes", "memory_bytes", "up")
+"""Series from which memory slack is computed."""
 
 _ROWS = 256
-"""Number of periods whose slack is counted at once. The slack of many containers then stays in the cache."""
+"""Number of periods whose memory slack is counted at once. It then stays in the cache. CPU slack changes more
+from period to period. All its periods are counted at once, because a container's histogram then stays there.
+"""
 
 
 class InBlocks:
@@ -52,9 +54,9 @@ class InBlocks:
         """Take a block. Its arrays are not kept."""
         more = sums(series, self._replay.workload)
         self._sums = more if self._sums is None else _added(self._sums, more)
+        self._cpu.add(*cpu_slack(series))
         for first in range(0, len(series.up), _ROWS):
-            rows = replace(series, **{n: getattr(series, n)[first : first + _ROWS] for n in _SLACK})
-            self._cpu.add(*cpu_slack(rows))
+            rows = replace(series, **{n: getattr(series, n)[first : first + _ROWS] for n in _MEMORY})
             self._memory.add(*memory_slack(rows, self._replay.memory_known))
         self._lateness.add(series.demand_cores, series.usage_cores)
         self._quotas.add(series.quota_cores, series.up)

@@ -68,6 +68,24 @@ def test_a_failed_trial_leaves_a_crash_or_a_time_above_it(prior: Prior) -> None:
         assert share == pytest.approx(share[0], rel=2e-2)
 
 
+@pytest.mark.parametrize("time_s", [30.0, 700.0, 20_000.0])
+def test_a_failed_trial_leaves_the_variance_of_a_crash_or_a_longer_time(prior: Prior, time_s: float) -> None:
+    row = 6
+    posterior = condition(prior, no_observations().with_trial(row, time_s, 1.0, ok=False))
+    z = np.linspace(-9, 9, 4001)
+    for group, noise in enumerate(prior.noise()):
+        members = np.flatnonzero(prior.group == group)
+        column = prior.covariance(row, group)
+        total = column[row] + noise
+        bound = (np.log(time_s) - prior.mean(members, np.array([row]))) / np.sqrt(total)
+        density = norm.pdf(z) * np.where(z > bound, 1.0, CHANCE_FAILURE)
+        density /= density.sum(axis=1, keepdims=True)
+        left = density @ z**2 - (density @ z) ** 2
+        mean_left = np.average(left, weights=posterior.weight[members])
+        expected = prior.variance(group) - (1 - mean_left) * column**2 / total
+        assert posterior.variance[group] == pytest.approx(expected, rel=5e-3)
+
+
 @pytest.mark.parametrize(
     ("draws", "best", "far", "near", "gains"),
     [

@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import permutations, product
 
 import numpy as np
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,6 +57,17 @@ def test_starting_the_first_in_line_again_and_again_has_the_least_sum_of_ends(se
                 )
             )
     assert min(ends) <= best * (1 + 1e-9)
+
+
+def test_the_matching_has_as_many_places_of_a_type_as_there_are_jobs(monkeypatch) -> None:
+    sizes, solve = [], scipy.optimize.linear_sum_assignment
+    monkeypatch.setattr(
+        scipy.optimize, "linear_sum_assignment", lambda cost: sizes.append(cost.shape) or solve(cost)
+    )
+    time_s = np.random.default_rng(0).uniform(1, 10, (5, 3))
+    for free in ([4, 1000, 0], [1, 2, 3]):
+        assert first_in_line(time_s, np.array(free))[0].size > 0
+    assert sizes == [(5, 10), (5, 15)]
 
 
 def test_a_job_waits_for_the_type_on_which_it_is_much_faster() -> None:

@@ -132,6 +132,16 @@ def test_cost_keeps_a_deadline_and_says_when_it_cannot() -> None:
     assert cheap.remarks()[0].startswith("not all deadlines could be kept together, once; ")
 
 
+def test_a_deadline_that_has_passed_takes_none_from_the_others() -> None:
+    where = replace(cluster((0, 1), (1, 1)), price_usd_h=np.array([4.0, 1.0]))
+    before = state(where, [1, 1], throughput=table((2, 1), (2, 1)))
+    # 1000 steps in 600 s need a speed above 1; the other job's deadline has passed.
+    due = replace(before, deadline_s=before.now_s + np.array([600.0, -1.0]))
+    cost = Cost(where)
+    assert (cost.shares(due)[0] * [2, 1]).sum() >= 1000 / 600 - 1e-6
+    assert not cost.remarks()
+
+
 def test_cost_prefers_the_gang_that_does_more_for_its_money() -> None:
     where = cluster((0, 2))
     # The gang of two does half as much again as the other job, for twice the money.
@@ -140,6 +150,16 @@ def test_cost_prefers_the_gang_that_does_more_for_its_money() -> None:
     assert cost.shares(before)[:, 0] == pytest.approx([1.0, 0.5])
     # Neither has a deadline that it could miss.
     assert not cost.remarks()
+
+
+@pytest.mark.parametrize("policy", ["gavel", "gavel-sharing", "gandiva", "gavel-cost", "las"])
+def test_a_job_that_came_after_the_last_programme_runs_on_gpus_that_no_share_takes(policy: str) -> None:
+    # Job 1 is too large for either type.
+    where = cluster((0, 2), (1, 1))
+    scheduler = make(policy, where, 0)
+    assert scheduler.on_round(state(where, [1], throughput=table((4, 1)))).row.tolist() == [0]
+    three = state(where, [1, 3, 1], throughput=table((4, 1), (4, 1), (0, 1)), now_s=360.0)
+    assert scheduler.on_round(three).row.tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("policy", ["gavel", "gavel-sharing"])

@@ -4,10 +4,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from control.scheduler import POLICIES, make
 from lab.ask.scenario import expand
 from lab.cluster.calibrate.values import FORM
+from lab.cluster.input import cluster_of
 from lab.cluster.real import backend
 from lab.cluster.run import runner
 from lab.runs.store import RunStore
@@ -21,10 +24,12 @@ NOWHERE = Path("there is no such file")
 def measured(tmp_path, monkeypatch) -> RunStore:
     """A store of runs that are called real and that the twin made, of one load."""
 
-    def run(spec, store, repeat, progress):
+    def run(spec, store, repeat, progress, code=None):
         twin = runner.run_all([spec], RunStore(tmp_path / "twin"), fresh=True, progress=None)[0]
         manifest = {**twin.manifest, "id": f"{twin.id}-real", "backend": backend.NAME, "repeat": repeat}
         manifest["testbed"] = {"cpus": "2", "cpu_model": "made up"}
+        scheduler = runner.Drawn(cluster_of(spec.scenario), spec.seed).scheduler(spec.policy)
+        manifest["scheduler_sha256"] = backend.scheduler_sha256(scheduler) if code is None else code
         return store.publish(manifest, {name: twin.table(name) for name in twin.tables})
 
     monkeypatch.setattr(backend, "run", run)
@@ -42,6 +47,26 @@ def test_the_page_compares_what_was_measured_and_says_what_was_not(measured: Run
     assert "the order of the policies in 1 of 1 questions" in text
     assert text.count("Not run yet.") == 2
     assert len(re.findall(r"\| yes \|", text)) == 3
+    assert "other code" not in text
+
+
+def test_the_page_names_the_rows_whose_real_run_was_decided_by_other_code(measured: RunStore) -> None:
+    first, second, third = expand(page.scenario((), NOWHERE))[:3]
+    backend.run(first, measured, 0, None, code="of an older version")
+    backend.run(second, measured, 0, None)
+    backend.run(third, measured, 0, None, code="")
+    told = page.document(measured).partition("made before the code was recorded: ")[2].partition("\n")[0]
+    assert told == f"Real processes: {first.label}."
+
+
+def test_the_code_of_a_scheduler_is_that_of_the_modules_that_it_uses() -> None:
+    cluster = runner.Drawn(cluster_of(expand(page.scenario((), NOWHERE))[0].scenario), 0).jobs.cluster
+    code = {name: backend.scheduler_sha256(make(name, cluster, 0)) for name in POLICIES}
+    assert code["fifo"] == code["yarn"]
+    assert code["gavel"] == code["las"]
+    assert len({code[name] for name in ("fifo", "tiresias", "gavel", "gavel-sharing", "hadar")}) == 5
+    quotas = replace(cluster, queue_share=np.ones(1), queue_most=np.full(1, 0.5))
+    assert backend.scheduler_sha256(make("tiresias", quotas, 0)) not in ("", code["tiresias"])
 
 
 def test_the_machine_is_calibrated_once_and_then_it_goes_on_where_it_stopped(

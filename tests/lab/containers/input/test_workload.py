@@ -62,6 +62,14 @@ def test_a_longer_profile_never_shows_a_higher_peak_than_the_periods_do(periods,
     assert (coarse >= demand.mean(axis=0) - 1e-12).all() or periods % width
 
 
+@pytest.mark.parametrize("width", [1, 2, 8, 9, 10, 17, 129, 130])
+def test_profiled_peaks_are_numpys_to_the_bit(width) -> None:
+    demand = np.random.default_rng(width).lognormal(0.0, 2.0, (301, 3))
+    starts = np.arange(0, 301, width)
+    means = np.add.reduceat(demand, starts, axis=0) / np.diff(np.append(starts, 301))[:, None]
+    assert profile_peaks(demand, 1.0, width).tolist() == means.max(axis=0).tolist()
+
+
 def test_host_cores_come_from_the_request_then_the_trace_then_an_assumption_that_is_noted():
     trace = usage_trace()
     known = replace(trace, metadata={"cpus": "16"})
