@@ -164,7 +164,7 @@ def _head(path: Path, schema: pa.Schema) -> _Head:
     if raw is None:
         raise TraceError(
             f"{path}: a Parquet file, but not a twinbed trace (no 'twinbed' metadata); "
-            f"its columns are {', '.join(map(repr, schema.names[:12]))}"
+            f"its columns are {', '.join(map(repr, schema.names[:12]))}; write a table of your own as CSV"
         )
     try:
         version = TypeAdapter(_Version).validate_json(raw).schema_version

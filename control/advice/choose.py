@@ -111,10 +111,11 @@ class Case:
     """The facts for the verdict on one row.
 
     samples: intervals of all members. days: length of the history. memory_known, set_known: whether memory
-    and the present settings are known. oom_events: kills in the history. grown: growth of the peak, as a
+    and the present settings are known. oom_events: kills in the history. oom_limit_is_set: whether one of
+    them happened under a memory limit that is at least the present one. grown: growth of the peak, as a
     share of the peak. inside: whether the advice stays within the risk. changes: relative change of each
-    setting, None: unknown. before, after: (throttled, oom, late, money), NaN: undefined. shared: whether full
-    hosts were rehearsed.
+    setting, None: unknown. before, after: (throttled, oom, late, money), NaN: undefined. shared: whether
+    full hosts were rehearsed.
     """
 
     samples: float
@@ -128,6 +129,7 @@ class Case:
     before: tuple[float, float, float, float] | None
     after: tuple[float, float, float, float]
     shared: bool = False
+    oom_limit_is_set: bool = False
 
 
 def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
@@ -144,7 +146,8 @@ def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
         if case.set_known and len(known) == len(case.changes) and max(map(abs, known)) < _SAME:
             return "leave", "What is set now differs by less than 10 % from the advice."
         if case.before is not None and case.after[3] > case.before[3] * _CHEAPER:
-            return "leave", "What is set now was enough, and the advice is not cheaper."
+            held = "kept the risk, though most work waited" if case.before[2] > MOST_LATE else "was enough"
+            return "leave", f"What is set now {held}, and the advice is not cheaper."
         if case.after[2] > MOST_LATE and not (case.before is not None and case.before[2] >= case.after[2]):
             where, what = (
                 ("on the hosts that were given", "more hosts are needed, or larger ones.")
@@ -168,6 +171,8 @@ def _need(case: Case, risk: float) -> str:
         return f"What is set now meets its memory limit {_often(oom)} in the replay; the advice does not."
     if throttled > risk:
         return f"What is set now throttles it in {100 * throttled:.3g} % of its periods; the advice does not."
+    if case.oom_limit_is_set:
+        return f"It met the memory limit that is set now {_often(case.oom_events)} in the history."
     return _NOTHING if _asks_nothing(case) else ""
 
 

@@ -6,10 +6,10 @@ limit. The code is vectorised over containers: one row of weights per slot.
 Source: the bucketing and the decay are the Kubernetes Vertical Pod Autoscaler's (vertical-pod-autoscaler,
 pkg/recommender/util: histogram_options.go, histogram.go, decaying_histogram.go). Bucket k ≥ 0 covers
 [start(k), start(k+1)) with start(k) = first · (ratio^k − 1) / (ratio − 1). A sample of age a weighs 2^(−a /
-half-life) of a fresh one. The VPA's epsilon, which treats buckets of negligible weight as empty, is left out:
-it moves no percentile that is used here. Merges and checkpoints are left out, too, because each container
-keeps its own histogram for the whole run. Memory: 4 bytes per container and bucket (float32), which is 704
-bytes per container at the VPA's 176 buckets.
+half-life) of a fresh one. A bucket that a subtraction leaves with less than epsilon is empty. Small weights
+that were added count, unlike the VPA's: they move no percentile that is used here. Merges and checkpoints are
+left out, because each container keeps its own histogram for the whole run. Memory: 4 bytes per container and
+bucket (float32), which is 704 bytes per container at the VPA's 176 buckets.
 """
 
 from __future__ import annotations
@@ -82,26 +82,28 @@ def from_starts(starts: Floats) -> Buckets:
 class DecayingHistograms:
     """One decaying histogram per slot.
 
-    column: float32 (capacity, K), zero for a container that joins (`Roster.column`). half_life_s > 0. All
-    slots share one reference time for the weights. So adding a sample changes one number per container, and
-    ageing changes none.
+    column: float32 (capacity, K), zero for a container that joins (`Roster.column`). half_life_s > 0.
+    epsilon: weight below which a subtraction empties a bucket. All slots share one reference time for the
+    weights. So adding a sample changes one number per container, and ageing changes none.
     """
 
-    def __init__(self, buckets: Buckets, half_life_s: float, column: Column) -> None:
+    def __init__(self, buckets: Buckets, half_life_s: float, column: Column, epsilon: float = 0.0) -> None:
         self.buckets = buckets
+        self._epsilon = epsilon
         self._half_life_s = half_life_s
         self._column = column
         self._reference_s: float | None = None
 
     def add(self, slots: Slots, values: Floats, weights: Floats | float, at_s: Floats | float) -> None:
         """Add one sample per slot (distinct slots int64[n]): value ≥ 0, weight ≥ 0, time in seconds."""
-        self._column.values[slots, self.buckets.find(values)] += self._aged(weights, at_s)
+        aged = self._aged(weights, at_s)  # it may scale the column back, which is read only then
+        self._column.values[slots, self.buckets.find(values)] += aged
 
     def subtract(self, slots: Slots, values: Floats, weights: Floats | float, at_s: Floats | float) -> None:
         """Remove a sample that was added with the same value, weight and time."""
-        buckets = self.buckets.find(values)
-        left = self._column.values[slots, buckets] - self._aged(weights, at_s)
-        self._column.values[slots, buckets] = np.maximum(left, 0.0)
+        buckets, aged = self.buckets.find(values), self._aged(weights, at_s)
+        left = self._column.values[slots, buckets] - aged
+        self._column.values[slots, buckets] = np.where(left < self._epsilon, 0.0, left)
 
     def percentiles(self, slots: Slots, fractions: tuple[float, ...], *, of_load: bool = False) -> Floats:
         """Return percentiles, float64[len(fractions), n], as bucket ends. NaN where there is no sample.

@@ -32,13 +32,13 @@ class KrrSettings:
     """Parameters of both strategies. The defaults are KRR's."""
 
     cpu_percentile: float = parameter(
-        95.0, unit="percent", low=1.0, high=100.0, why="simple: percentile of each pod's CPU use"
+        95.0, unit="percent", low=0.01, high=100.0, why="simple: percentile of each pod's CPU use"
     )
     cpu_request_percentile: float = parameter(
-        66.0, unit="percent", low=1.0, high=100.0, why="simple_limit: percentile of all pods' CPU use"
+        66.0, unit="percent", low=0.01, high=100.0, why="simple_limit: percentile of all pods' CPU use"
     )
     cpu_limit_percentile: float = parameter(
-        96.0, unit="percent", low=1.0, high=100.0, why="simple_limit: percentile of all pods' CPU use"
+        96.0, unit="percent", low=0.01, high=100.0, why="simple_limit: percentile of all pods' CPU use"
     )
     memory_buffer: float = parameter(
         15.0, unit="percent", low=0.0, why="memory-buffer-percentage, on the largest usage"
@@ -79,14 +79,15 @@ def simple(
 ) -> Advice:
     """Return the largest of the pods' CPU percentiles without a CPU limit, and the largest memory.
 
-    cores, memory: usage, one array of samples per pod, cores and bytes. oom_limit_bytes: largest limit under
-    which a pod was killed for memory, 0 if none was. The percentile is rounded to whole percent first.
+    cores, memory: usage, one array of samples per pod, cores and bytes; a pod without samples says nothing.
+    oom_limit_bytes: largest limit under which a pod was killed for memory, 0 if none was. The percentile is
+    rounded to whole percent first.
     """
     cpu = nan
     if _enough(cores, settings):
         # KRR asks Prometheus, whose quantile_over_time is linear between the two nearest ranks, as NumPy's.
         whole = round(settings.cpu_percentile / 100, 2)
-        cpu = max(float(np.quantile(pod, whole)) for pod in cores)
+        cpu = max(float(np.quantile(pod, whole)) for pod in cores if pod.size)
     size = _memory(memory, settings, oom_limit_bytes)
     return Advice(cpu, nan if isnan(cpu) else None, size, size)
 
@@ -125,7 +126,7 @@ def _enough(pods: Sequence[Floats], settings: KrrSettings) -> bool:
 def _memory(pods: Sequence[Floats], settings: KrrSettings, oom_limit_bytes: float) -> float:
     if not _enough(pods, settings):
         return nan
-    peak = max(float(pod.max()) for pod in pods)
+    peak = max(float(pod.max()) for pod in pods if pod.size)
     return max(
         peak * (1 + settings.memory_buffer / 100), oom_limit_bytes * (1 + settings.oom_memory_buffer / 100)
     )

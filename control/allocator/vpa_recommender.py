@@ -10,7 +10,7 @@ Every CPU sample weighs the same, as in the source since release 1.4.0. (Its old
 request that no release since 0.3.0 filled in.) A memory peak counts once per aggregation window. An OOM kill
 counts as a peak of what the container would have needed.
 
-Memory: 1.5 kB per container (two histograms of 176 float32 buckets and 48 bytes of state).
+Memory: 1.5 kB per container (two histograms of 176 float32 buckets and 56 bytes of state).
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from control.allocator.model import Flags, Floats, Slots
 from control.allocator.roster import Column, Roster
 from control.allocator.vpa_settings import VpaSettings
 
-_DAY_S = 86_400.0
-_SAMPLES_PER_DAY = 1440.0
+_MINUTE_S = 60.0
 
 SAMPLE_WEIGHT = 0.1
 """Weight of a CPU sample (minSampleWeight). Only ratios of weights count."""
+_EPSILON = 0.001 * SAMPLE_WEIGHT
+"""Weight below which a bucket from which a peak was taken is empty (epsilon)."""
 UPPER_CONFIDENCE = (1.0, 1.0)
 """(multiplier, exponent): ×3 after 12 h, ×2 after a day. With a short history, no container restarts to free
 CPU."""
@@ -51,17 +52,17 @@ def with_margin(values: Floats, fraction: float) -> Floats:
     return values * (1.0 + fraction)
 
 
-def confidence_days(first_s: Floats, last_s: Floats, samples: Floats) -> Floats:
-    """Return the history's length in days, float64[n]: by time, or by samples of one minute each if that is
-    less.
+def history_length(first_s: Floats, last_s: Floats, samples: Floats, interval_s: float) -> Floats:
+    """Return the history's length in intervals of interval_s, float64[n]: by time, or by samples of a minute
+    each if that is less.
 
     first_s, last_s: times of the first and the last CPU sample, s. samples: their number.
     """
-    return np.asarray(np.minimum((last_s - first_s) / _DAY_S, samples / _SAMPLES_PER_DAY), np.float64)
+    return np.asarray(np.minimum(last_s - first_s, samples * _MINUTE_S) / interval_s, np.float64)
 
 
 def with_confidence(values: Floats, confidence: Floats, scaling: tuple[float, float]) -> Floats:
-    """Return values · (1 + multiplier / confidence)^exponent; confidence: days of history (float64[n], ≥ 0).
+    """Return values · (1 + multiplier / confidence)^exponent; confidence: `history_length` (float64[n], ≥ 0).
 
     Without history the upper bound is infinite and the lower bound zero, so that nothing forces a restart.
     """
@@ -73,15 +74,15 @@ def with_confidence(values: Floats, confidence: Floats, scaling: tuple[float, fl
 def estimate(percentiles: Floats, confidence: Floats, margin: float, least: Floats) -> Estimate:
     """Apply margin, confidence and minimum to percentiles.
 
-    percentiles: float64[3, 2, n], of target, lower and upper bound. confidence: days, float64[n]. least:
-    float64[2], cores and bytes.
+    percentiles: float64[3, 2, n], of target, lower and upper bound; NaN: no sample, so the minimum holds.
+    confidence: `history_length`, float64[n]. least: float64[2], cores and bytes.
     """
     target, lower, upper = with_margin(percentiles, margin)
     floor = least[:, None]
     return Estimate(
-        target=np.maximum(target, floor),
-        lower=np.maximum(with_confidence(lower, confidence, LOWER_CONFIDENCE), floor),
-        upper=np.maximum(with_confidence(upper, confidence, UPPER_CONFIDENCE), floor),
+        target=np.fmax(target, floor),
+        lower=np.fmax(with_confidence(lower, confidence, LOWER_CONFIDENCE), floor),
+        upper=np.fmax(with_confidence(upper, confidence, UPPER_CONFIDENCE), floor),
     )
 
 
@@ -92,10 +93,11 @@ class Recommender:
         self._settings = s = settings
         cpu, memory = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
         weights = [roster.column(0.0, np.float32, kind.count) for kind in (cpu, memory)]
-        self.cpu = DecayingHistograms(cpu, s.cpu_half_life_s, weights[0])
-        self.memory = DecayingHistograms(memory, s.memory_half_life_s, weights[1])
+        self.cpu = DecayingHistograms(cpu, s.cpu_half_life_s, weights[0], _EPSILON)
+        self.memory = DecayingHistograms(memory, s.memory_half_life_s, weights[1], _EPSILON)
         self._first_s = roster.column(np.nan, np.float64)
         self._last_s = roster.column(np.nan, np.float64)
+        self._last_memory_s = roster.column(np.nan, np.float64)
         self._samples = roster.column(0.0, np.float64)
         self._window_end_s = roster.column(-np.inf, np.float64)
         self._used_peak = roster.column(0.0, np.float64)
@@ -103,6 +105,7 @@ class Recommender:
         state = (
             self._first_s,
             self._last_s,
+            self._last_memory_s,
             self._samples,
             self._window_end_s,
             self._used_peak,
@@ -122,15 +125,24 @@ class Recommender:
         return np.asarray(self._samples.values[slots], np.float64)
 
     def observe_cpu(self, slots: Slots, cores: Floats, at_s: float) -> None:
-        """Take one sample of each container's mean CPU use (distinct slots int64[n], cores float64[n])."""
+        """Take one sample of each container's mean CPU use (distinct slots int64[n], cores float64[n]).
+
+        A negative sample, or one that is not later than the last, is discarded.
+        """
+        valid = (cores >= 0) & ~(self._last_s.values[slots] >= at_s)
+        slots, cores = slots[valid], cores[valid]
         self.cpu.add(slots, cores, SAMPLE_WEIGHT, at_s)
         self._first_s.values[slots] = np.fmin(self._first_s.values[slots], at_s)
         self._last_s.values[slots] = at_s
         self._samples.values[slots] += 1
 
     def observe_memory(self, slots: Slots, used: Floats, at_s: float) -> None:
-        """Take one sample of each container's memory (distinct slots int64[n], bytes float64[n])."""
-        self._record_peaks(slots, used, at_s, self._used_peak)
+        """Take one sample of each container's memory (distinct slots int64[n], bytes float64[n]).
+
+        A negative sample, or one that is earlier than the last, is discarded.
+        """
+        valid = (used >= 0) & ~(self._last_memory_s.values[slots] > at_s)
+        self._record_peaks(slots[valid], used[valid], at_s, self._used_peak)
 
     def observe_oom(self, slots: Slots, request: Floats, at_s: float) -> None:
         """Record OOM kills under these requests (bytes, float64[n]) as peaks that would have been needed.
@@ -155,8 +167,11 @@ class Recommender:
         s = self._settings
         fractions = (s.target_percentile, s.lower_percentile, s.upper_percentile)
         percentiles = [kind.percentiles(slots, fractions) for kind in (self.cpu, self.memory)]
-        confidence = confidence_days(
-            self._first_s.values[slots], self._last_s.values[slots], self._samples.values[slots]
+        confidence = history_length(
+            self._first_s.values[slots],
+            self._last_s.values[slots],
+            self._samples.values[slots],
+            s.confidence_interval_s,
         )
         least = np.array([s.min_cores, s.min_bytes])
         return estimate(np.stack(percentiles, axis=1), confidence, s.margin, least)
@@ -166,6 +181,7 @@ class Recommender:
 
         kind: the column of peaks to which the values belong: peaks of usage, or of OOM kills.
         """
+        self._last_memory_s.values[slots] = at_s
         interval = self._settings.memory_aggregation_interval_s
         end = self._window_end_s.values[slots]
         present = np.maximum(self._used_peak.values[slots], self._oom_peak.values[slots])

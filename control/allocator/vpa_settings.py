@@ -39,6 +39,13 @@ class VpaSettings:
     memory_aggregation_interval_s: float = parameter(
         _DAY_S, unit="s", low=1.0, why="one memory peak per day, because peaks cause OOM kills, not averages"
     )
+    confidence_interval_s: float = parameter(
+        _DAY_S,
+        unit="s",
+        low=1.0,
+        why="confidence-interval-cpu and its memory twin: a history so long widens the bounds by the margins "
+        "of one day",
+    )
     target_percentile: float = parameter(
         0.90, unit="fraction", low=0.01, high=1.0, why="target-cpu-percentile and its memory twin"
     )

@@ -10,8 +10,8 @@ from control.allocator.vpa import drift, outside, refused, worth_updating
 from control.allocator.vpa_recommender import (
     Estimate,
     Recommender,
-    confidence_days,
     estimate,
+    history_length,
     with_confidence,
     with_margin,
 )
@@ -25,9 +25,12 @@ DIFFERS = {
     "priority/two_containers_*": "every container is a pod of its own",
     "histograms/merge": "each container keeps its own histogram: nothing is merged",
     "histograms/checkpoint_*": "a run ends with its allocator: nothing is saved",
-    "in_place/resize_1": "no controller counts replicas: one that does not run keeps no other from a resize",
+    "in_place/resize_[13]": "no controller counts replicas: one that does not run keeps no other back",
 }
 """Patterns of file/vector, and why ours differs on purpose (docs/decisions/0033-vpa-as-kubernetes.md)."""
+
+EPSILON = 1e-15
+"""Weight below which a bucket is empty in the histograms' tests (weightEpsilon in histogram_test.go)."""
 
 FIRST = np.array([0])
 RESOURCES = ("cpu_cores", "memory_bytes")
@@ -80,7 +83,7 @@ def test_buckets_are_those_of_kubernetes(vector):
 def test_percentiles_are_those_of_kubernetes(vector):
     of = buckets(vector["options"])
     column = Column(1, 0.0, np.float32, (of.count,))
-    histogram = DecayingHistograms(of, vector["half_life_s"] or 1e12, column)
+    histogram = DecayingHistograms(of, vector["half_life_s"] or 1e12, column, EPSILON)
     for kind, *values in vector["steps"]:
         if kind == "empty":
             assert np.isnan(histogram.percentiles(FIRST, (0.5,))[0, 0]) == values[0]
@@ -88,7 +91,8 @@ def test_percentiles_are_those_of_kubernetes(vector):
             value, weight, at_s = values
             getattr(histogram, kind)(FIRST, np.array([value]), weight, at_s)
     for fraction, expected in vector["percentiles"]:
-        answer = histogram.percentiles(FIRST, (fraction,))[0, 0]
+        # An empty histogram has no percentile here (NaN); Kubernetes' has 0.
+        answer = np.nan_to_num(histogram.percentiles(FIRST, (fraction,))[0, 0])
         assert answer == pytest.approx(expected, rel=vector["relative_tolerance"])
 
 
@@ -139,15 +143,17 @@ def test_histograms_hold_the_samples_of_kubernetes(vector):
 
 @vectors("vpa/estimators", DIFFERS)
 def test_estimators_compute_what_those_of_kubernetes_do(vector):
-    base = {name: np.array([value]) for name, value in vector["base"].items()}
+    base = {name: np.array([value]) for name, value in vector.get("base", {}).items()}
     if vector["step"] == "confidence":
         times = np.array(vector["samples_at_s"])
-        days = np.zeros(1)
+        length = np.zeros(1)
         if times.size:
-            days = confidence_days(times[:1], times[-1:], np.array([len(times)]))
-            assert days == pytest.approx(vector["expected"]["confidence"])
+            length = history_length(times[:1], times[-1:], np.array([len(times)]), vector["interval_s"])
+            assert length == pytest.approx(vector["expected"]["confidence"])
         scaling = vector["multiplier"], vector["exponent"]
-        results = {name: with_confidence(value, days, scaling)[0] for name, value in base.items()}
+        results = {name: with_confidence(value, length, scaling)[0] for name, value in base.items()}
+    elif vector["step"] == "percentile":
+        results = {name: percentile(vector, name)[0, 0] for name in vector["samples"]}
     elif vector["step"] == "margin":
         results = {name: with_margin(value, vector["fraction"])[0] for name, value in base.items()}
     else:
@@ -160,6 +166,13 @@ def test_estimators_compute_what_those_of_kubernetes_do(vector):
         wanted = vector["expected"][name]
         expected = np.inf if isinstance(wanted, str) else wanted  # "as much as can be told"
         assert result == pytest.approx(expected, rel=vector["relative_tolerance"])
+
+
+def percentile(vector, name):
+    histogram = getattr(recommender(), name.partition("_")[0])
+    for value, weight, at_s in vector["samples"][name]:
+        histogram.add(FIRST, np.array([value]), weight, at_s)
+    return histogram.percentiles(FIRST, (vector["fraction"][name],))
 
 
 LARGEST = 1e14
@@ -185,7 +198,9 @@ def events(vector):
             at_s = part["from_s"] + index * part["interval_s"]
             yield at_s, "cpu", cores / 1000.0
             yield at_s, "memory", float(memory)
-    assert not vector["ooms"]
+    for oom in vector["ooms"]:
+        (request,) = (value for key, value in oom.items() if key != "at_s")
+        yield oom["at_s"], "oom", float(request)
     for expected in vector["expected"]:
         yield expected["at_s"], "expected", expected
 
@@ -199,6 +214,10 @@ def compare(made, expected):
         factor = of["cpu_millicores"] / target if bound == "upper" else 1.0
         assert cores == pytest.approx(of["cpu_millicores"], abs=4.0 * factor, rel=0.0), bound
         assert memory == pytest.approx(of["memory_bytes"], rel=1e-6), bound
+
+
+IN_PROGRESS_PATIENCE_S = 3600.0
+"""InProgressResizeUpdateTimeout. Here a resize that fits its node is made at once, so none is in progress."""
 
 
 # --- the updater -----------------------------------------------------------------------------------
@@ -241,10 +260,16 @@ def test_the_updater_goes_on_from_a_resize_as_kubernetes_does(vector):
         )
         assert worth_another_try(last, now).tolist() == [vector["expected"]]
         return
-    mode = {"InPlaceOrRecreate": "in_place_or_recreate", "InPlace": "in_place"}[vector["mode"]]
-    said = [np.array([vector["reason"] == reason]) for reason in ("Deferred", "Infeasible")]
+    mode = {"InPlaceOrRecreate": "in_place_or_recreate", "InPlace": "in_place"}.get(vector["mode"])
+    if mode is None:  # the default mode evicts whom it updates
+        assert (vector["expected"], VpaSettings().in_place) == ("evict", False)
+        return
+    in_progress = vector["resize"] not in (None, "pending")
+    deferred = np.array([in_progress or vector["reason"] == "Deferred"])
+    infeasible = np.array([vector["reason"] == "Infeasible"])
     waited = np.array([vector["since_last_attempt_s"] or 0.0])
-    step = next_step(mode, *said, waited, VpaSettings().resize_patience_s)
+    patience_s = IN_PROGRESS_PATIENCE_S if in_progress else VpaSettings().resize_patience_s
+    step = next_step(mode, deferred, infeasible, waited, patience_s)
     assert Step(step[0]).name.lower() == vector["expected"]
 
 

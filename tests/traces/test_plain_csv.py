@@ -163,6 +163,10 @@ BAD = {
         LONG + "web,0,1\nweb,1,1\nweb,1,2\n",
         "line 4: time 1 s of container 'web' appears twice",
     ),
+    "clocks back": (
+        "time,web\n2026-10-25T02:59:00,1\n2026-10-25T02:00:00,1\n",
+        "where clocks went back, give times their zone",
+    ),
     "long disorder": (LONG + "web,1,1\nweb,0,1\n", "line 3: time 0 s of container 'web' is before the 1 s"),
     "long gap": (
         LONG + "db,0,1\ndb,1,1\ndb,2,1\nweb,0,1\nweb,2,1\n",

@@ -2,11 +2,12 @@
 
 For: owners. Not for: usage (history.py).
 
-kube-state-metrics is exact: kube_pod_owner names the pod's owner, and kube_replicaset_owner the Deployment
-above a ReplicaSet. Without it the name decides. Kubernetes appends generated text: to pods of a Deployment a
-hash of the template and five characters, to pods of a CronJob the minute and five characters, to pods of a
-DaemonSet, Job or bare ReplicaSet five characters, to pods of a StatefulSet their number. The characters are
-those of Kubernetes' own alphabet, which has no vowels. Any other name is a pod by itself.
+kube-state-metrics is exact: kube_pod_owner names the pod's owner, kube_replicaset_owner the Deployment
+above a ReplicaSet, and kube_job_owner the CronJob above a Job. Without them the name decides. Kubernetes
+appends generated text: to pods of a Deployment a hash of the template and five characters, to pods of a
+CronJob the minute and five characters, to pods of a DaemonSet, Job or bare ReplicaSet five characters, to
+pods of a StatefulSet their number. The characters are those of Kubernetes' own alphabet, which has no
+vowels. Any other name is a pod by itself.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-POD_OWNER, REPLICASET_OWNER = "kube_pod_owner", "kube_replicaset_owner"
+POD_OWNER = "kube_pod_owner"
+OWNERS_ABOVE = {"kube_replicaset_owner": ("ReplicaSet", "replicaset"), "kube_job_owner": ("Job", "job_name")}
+"""Metric → the kind of a pod's owner whose own owner it names, and the label with that owner's name."""
+
 INIT_CONTAINER = "kube_pod_init_container_info"
-TOLD = (POD_OWNER, REPLICASET_OWNER, INIT_CONTAINER)
+TOLD = (POD_OWNER, *OWNERS_ABOVE, INIT_CONTAINER)
 """Metrics of kube-state-metrics whose labels describe a pod."""
 
 _MADE_UP = "bcdfghjklmnpqrstvwxz2456789"
@@ -29,7 +33,11 @@ _RULES = (
     ("DaemonSet or Job", re.compile(rf"(?P<name>.+)-[{_MADE_UP}]{{5}}")),
     ("StatefulSet", re.compile(r"(?P<name>.+)-\d+")),
 )
-_REPLICASET = re.compile(rf"(?P<name>.+)-[{_MADE_UP}]{{6,10}}")
+_ABOVE = {
+    "ReplicaSet": ("Deployment", re.compile(rf"(?P<name>.+)-[{_MADE_UP}]{{6,10}}")),
+    "Job": ("CronJob", re.compile(r"(?P<name>.+)-\d{8,10}")),
+}
+"""Kind of a pod's owner → the usual kind above it, and the rule of names that it makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +67,16 @@ def by_state(labels: Iterable[tuple[str, Mapping[str, str]]]) -> dict[tuple[str,
     """Return (kind, workload) by (namespace, pod), from the (metric, labels) of kube-state-metrics.
 
     A pod without an owner is a workload by itself. A ReplicaSet without a known owner counts as a
-    Deployment's if its name ends in a hash.
+    Deployment's if its name ends in a hash, and a Job as a CronJob's if its name ends in a minute.
     """
-    above: dict[tuple[str, str], tuple[str, str]] = {}
+    above: dict[tuple[str, str, str], tuple[str, str]] = {}
     direct: dict[tuple[str, str], tuple[str, str]] = {}
     for metric, own in labels:
         namespace = label(own, "namespace")
         owner = (own.get("owner_kind", ""), own.get("owner_name", ""))
-        if metric == REPLICASET_OWNER:
-            above[namespace, own.get("replicaset", "")] = owner
+        if metric in OWNERS_ABOVE:
+            kind, name = OWNERS_ABOVE[metric]
+            above[namespace, kind, label(own, name)] = owner
         elif metric == POD_OWNER:
             pod = label(own, "pod")
             direct[namespace, pod] = owner if owner[1] not in ("", "<none>") else ("Pod", pod)
@@ -85,16 +94,17 @@ def init_containers(labels: Iterable[tuple[str, Mapping[str, str]]]) -> set[tupl
 
 
 def _top(
-    namespace: str, owner: tuple[str, str], above: Mapping[tuple[str, str], tuple[str, str]]
+    namespace: str, owner: tuple[str, str], above: Mapping[tuple[str, str, str], tuple[str, str]]
 ) -> tuple[str, str]:
     kind, name = owner
-    if kind != "ReplicaSet":
+    if kind not in _ABOVE:
         return owner
-    kind_above, name_above = above.get((namespace, name), ("", ""))
+    kind_above, name_above = above.get((namespace, kind, name), ("", ""))
     if name_above not in ("", "<none>"):
         return kind_above, name_above
-    match = _REPLICASET.fullmatch(name)
-    return ("Deployment", match["name"]) if match and not kind_above else owner
+    usual, rule = _ABOVE[kind]
+    match = rule.fullmatch(name)
+    return (usual, match["name"]) if match and not kind_above else owner
 
 
 def label(labels: Mapping[str, str], name: str) -> str:

@@ -50,6 +50,9 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
 _TOLERANCE = 0.01
 """Share of an interval by which a stamp may miss its place: for rounded decimals, not lost samples."""
 
+_SINCE_1970_S, _CLOCKS_BACK_S = 1e8, 3600.0
+"""Times above the first are since 1970, s. Clocks go back by at most the second at a summer's end, s."""
+
 Fill = Literal["hold", "zero", "linear"]
 """How a gap is filled: with the value before it, with 0, or with the line between the values around it."""
 
@@ -266,7 +269,9 @@ def _check_order(
         time, time_before = times[order][at + 1], times[order][at]
         problem = "appears twice" if step[at] == 0 else f"is before the {time_before:.10g} s of line {before}"
         where = f"{path}: line {line}: time {time:.10g} s{whose}"
-        raise TraceError(f"{where} {problem}, expected increasing times")
+        again = time > _SINCE_1970_S and 0 < time_before - time <= _CLOCKS_BACK_S
+        cure = "; where clocks went back, give times their zone" if again else ""
+        raise TraceError(f"{where} {problem}, expected increasing times{cure}")
 
 
 def _rows(

@@ -46,8 +46,9 @@ def _silent(label: str, done: float) -> None:
     del label, done
 
 
-def _notes(hosts: Hosts | None) -> tuple[str, ...]:
+def _notes(wanted: Wanted) -> tuple[str, ...]:
     """Return what holds for all figures."""
+    hosts = wanted.hosts
     late = (
         "Late work is work that would be late on a host without any CPU to spare, where a container gets its "
         "request and no more. Each container has a host of its own; give --hosts and --host-cores to let "
@@ -61,6 +62,7 @@ def _notes(hosts: Hosts | None) -> tuple[str, ...]:
         "Requests are reserved. Limits reserve nothing, and may add up to more than a host has.",
         late,
         f"Throttling is that of the CPU limit{throttling}; without a limit it is undefined.",
+        wanted.price.note,
     )
 
 
@@ -150,7 +152,7 @@ def advise(
         hosts=wanted.hosts.count if wanted.hosts else None,
         host_cores=wanted.hosts.cores if wanted.hosts else None,
     )
-    return Advice(version=1, made=made, rows=rows, notes=[*_notes(wanted.hosts), *dict.fromkeys(notes)])
+    return Advice(version=1, made=made, rows=rows, notes=[*_notes(wanted), *dict.fromkeys(notes)])
 
 
 def rehearse(told: Told, wanted: Wanted, machine: Machine, progress: Progress) -> Rehearsed:
@@ -209,8 +211,7 @@ def settings(
 
     progress: function called with the progress of the search for CPU, under one label.
     """
-    usage = told.usage
-    made: dict[str, Sizes] = {}
+    usage, made = told.usage, dict[str, Sizes]()
     request, limit_request, limit = np.zeros(0), np.zeros(0), np.zeros(0)
     if set(names) - {KRR, VPA, CURRENT}:
         tell = _Counted(progress, shares.REHEARSALS + 3 * cpu.HALVINGS * (LIMITS in names))
@@ -311,7 +312,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
     names, inside = chosen(found.order, figures, wanted.risk)
     peak_bytes, peak_cores, samples = usage.peak_bytes(), usage.peak_cores(), usage.samples()
     grown, oom_events = memory.growth(usage) / np.maximum(peak_bytes, 1.0), usage.oom_events()
-    days = usage.cores.shape[1] * usage.interval_s / DAY_S
+    oom_limit, days = usage.oom_limit_bytes(), usage.cores.shape[1] * usage.interval_s / DAY_S
     rows = []
     for row, named in enumerate(told.rows):
         name = names[row]
@@ -330,6 +331,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
             before=before,
             after=_numbers(figures[name], row),
             shared=wanted.hosts is not None,
+            oom_limit_is_set=bool(oom_limit[row] >= usage.current.memory_limit[row]),
         )
         word, reason = verdict(case, wanted.risk)
         rows.append(

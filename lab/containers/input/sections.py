@@ -222,6 +222,15 @@ class Price(Section):
     as_of: datetime.date | None = datetime.date(2026, 7, 22)
     """Day on which the source was read."""
 
+    @property
+    def note(self) -> str:
+        """The prices and their source, in one sentence."""
+        as_of = f", as of {self.as_of}" if self.as_of else ""
+        return (
+            f"Price: {self.cpu_core_hour:g} {self.currency} per core-hour and "
+            f"{self.memory_gib_hour:g} per GiB-hour reserved ({self.source}{as_of})."
+        )
+
 
 class ContainerScenario(Scenario):
     """A scenario about containers: a workload, and the machine and conditions that it runs under."""

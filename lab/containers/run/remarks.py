@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
+from lab.containers.input.sections import Price
 from lab.containers.metrics import GIB, MIB
 from lab.containers.run.savings import savings, signed
 from lab.runs.formats import Record
@@ -71,7 +72,7 @@ def facts(runs: Sequence[Run]) -> Record:
 
 def prices(runs: Sequence[Run]) -> list[str]:
     """Return the price and its source as a sentence, once for each price."""
-    return _unique(_price_text(price_of(run)) for run in runs)
+    return _unique(Price.model_validate(price_of(run), strict=False).note for run in runs)
 
 
 def remarks(runs: Sequence[Run]) -> list[str]:
@@ -238,14 +239,6 @@ def _workload_key(run: Run) -> str:
     """Return a key that identifies a run's workload."""
     contents = [source["sha256"] for source in run.manifest["inputs"]]
     return json.dumps([contents, run.manifest["spec"].get("services")], sort_keys=True)
-
-
-def _price_text(price: Mapping[str, Any]) -> str:
-    as_of = f", as of {price['as_of']}" if price.get("as_of") else ""
-    return (
-        f"Price: {price['cpu_core_hour']:g} {price['currency']} per core-hour and "
-        f"{price['memory_gib_hour']:g} per GiB-hour reserved ({price['source']}{as_of})."
-    )
 
 
 def _listed(texts: Iterable[str], between: str) -> str:

@@ -137,6 +137,15 @@ def test_a_row_is_inside_the_risk_up_to_the_risk_and_without_a_kill(throttled, o
         ({"before": (0.3, 0.0, 0.1, 1.0)}, "apply", "throttles it in 30 %"),
         ({"oom_events": 3}, "care", "met its memory limit 3 times in the history"),
         ({"oom_events": 1}, "care", "met its memory limit once in the history"),
+        # What is set now was not enough, whatever it costs more.
+        (
+            {"oom_events": 3, "oom_limit_is_set": True, "after": (0.0, 0.0, 0.1, 11.0)},
+            "care",
+            "met its memory limit 3 times in the history",
+        ),
+        ({"oom_events": 3, "after": (0.0, 0.0, 0.1, 11.0)}, "leave", "not cheaper"),
+        ({"before": (0.0, 0.0, 0.4, 5.0)}, "leave", "was enough"),
+        ({"before": (0.0, 0.0, 0.9, 5.0)}, "leave", "though most work waited"),
         ({"grown": 0.4}, "care", "peak grew by 40 %"),
         ({"memory_known": False}, "care", "only CPU"),
         ({"days": 0.5}, "care", "12 h holds no whole day"),

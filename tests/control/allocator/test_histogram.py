@@ -89,6 +89,26 @@ def test_history_of_many_half_lives_neither_overflows_nor_lingers():
     assert percentile(h, 0.01) == pytest.approx(0.0205)
 
 
+def test_a_bucket_that_is_hit_when_weights_are_scaled_back_keeps_no_old_weight():
+    """As under decaying_histogram.go, which scales all weights before it adds a sample."""
+    h = histograms(half_life_s=1.0)
+    for at_s in range(41):
+        add(h, 0.005, at_s=at_s)
+    add(h, 0.005, at_s=41.0)  # scales the weights back
+    add(h, 0.015, at_s=43.0)
+    # weights 1 + 1/2 + 1/4 + … = 2 at 41 s are 0.5 at 43 s, beside 1
+    assert percentile(h, 0.3) == pytest.approx(0.01)
+    assert percentile(h, 0.4) == pytest.approx(0.0205)
+
+
+def test_a_sample_that_scales_the_weights_back_can_be_subtracted():
+    h = histograms(half_life_s=1.0)
+    add(h, 0.005, at_s=0.0)
+    add(h, 0.015, at_s=40.0)
+    h.subtract(FIRST, np.array([0.005]), 0.5, 41.0)  # more than is left of it
+    assert percentile(h, 0.0) == pytest.approx(0.0205)
+
+
 def test_what_is_subtracted_is_gone():
     h = histograms()
     add(h, 0.005, at_s=100.0)

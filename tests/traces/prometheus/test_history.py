@@ -287,6 +287,22 @@ def test_kube_state_tells_owners_better_than_names() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("job", "above", "expected"),
+    [
+        ("report-29580030", {}, ("CronJob", "report")),
+        ("report-29580030", {"owner_kind": "CronJob", "owner_name": "r"}, ("CronJob", "r")),
+        ("report-29580030", {"owner_kind": "<none>", "owner_name": "<none>"}, ("Job", "report-29580030")),
+        ("migrate", {}, ("Job", "migrate")),
+    ],
+)
+def test_runs_of_a_cron_job_are_one_workload(job, above, expected) -> None:
+    pod = {"namespace": "a", "pod": f"{job}-x2k4z", "owner_kind": "Job", "owner_name": job}
+    told = [("kube_pod_owner", pod)]
+    told += [("kube_job_owner", {"namespace": "a", "job_name": job, **above})] if above else []
+    assert by_state(told) == {("a", f"{job}-x2k4z"): expected}
+
+
 def replicas() -> ClusterHistory:
     first = one(names.CPU, USED.values[:11], EDGES[:11], pod="web-7d4b9c6f5-bbbbb")
     second = one(names.CPU, 3 * USED.values, pod="web-7d4b9c6f5-ccccc")

@@ -186,6 +186,11 @@ def test_the_notes_compare_the_candidates():
         assert "late on a full host" in note
 
 
+def test_the_notes_have_the_price_and_its_source():
+    own = trace([used(0.3)], np.full((1, 2 * DAY), 90.0 * MIB))
+    assert Price().note in advised(own).notes
+
+
 def test_the_same_history_and_seeds_give_the_same_advice():
     own = trace([used(0.3)], np.full((1, 2 * DAY), 90.0 * MIB))
     first, second = (advised(own).model_dump() for _ in range(2))
