@@ -71,7 +71,10 @@ class Turn:
         """Watch one child. Return why it was ended or died; "" if its time or its cases were over."""
         command = [*self.program, self.reader.name, str(seed), str(seconds), str(cases), str(work), *again]
         with (work / "stderr").open("wb") as errors:
-            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+            # Without buffers: a line in a buffer would not be seen by `select`.
+            child = subprocess.Popen(
+                command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
         began_s: float | None = None
         computed_s, most_s = 0.0, _START_S
         try:
@@ -116,7 +119,6 @@ def _let_go_on(child: subprocess.Popen[bytes]) -> None:
     assert child.stdin is not None
     with suppress(BrokenPipeError):
         child.stdin.write(b"\n")
-        child.stdin.flush()
 
 
 def _lines(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, float]]:
