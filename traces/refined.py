@@ -105,7 +105,7 @@ class Refined:
                 block = self._kept[number] = self._draw(number)
             places = [reader.at for reader in self._readers]
             for old in sorted(self._kept):
-                beyond = not min(places) <= old <= max(places)
+                beyond = not min(places) <= old <= max(places) + 1
                 if old != number and (beyond or len(self._kept) > _KEPT):
                     del self._kept[old]
             return block

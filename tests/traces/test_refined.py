@@ -72,6 +72,22 @@ def test_readers_side_by_side_share_what_is_drawn(monkeypatch):
     assert numbers == list(range(10))
 
 
+def test_a_reader_that_has_ended_leaves_its_last_block_to_the_next_reader(monkeypatch):
+    monkeypatch.setattr(refined, "_PATIENCE_S", 0.0)
+    numbers, blocks = drawn(monkeypatch), blocks_of_two_seconds()
+    first, second, third = (blocks.reader() for _ in range(3))
+    for number in range(9):
+        for reader in (first, second):
+            reader.block(number)
+        if number < 8:
+            third.block(number)
+    first.block(9)
+    first.close()
+    third.block(8)
+    second.block(9)
+    assert numbers == list(range(10))
+
+
 def test_readers_one_after_the_other_see_the_same(monkeypatch):
     numbers, blocks = drawn(monkeypatch), blocks_of_two_seconds()
     one, other = ([block.cpu_cores.sum() for block in blocks.blocks()] for _ in range(2))
