@@ -6,7 +6,8 @@ them (running.py). One process means this one.
 A worker ends by itself, and unwinds its work, when the parent stops the work or dies. All workers read from a
 pipe to which nothing is written and whose other end only the parent holds, so the end of the pipe means
 either of the two. Ctrl-C in a terminal reaches the workers too, but they leave it to the parent. Processes
-are spawned and not forked, because the libraries that we import have threads.
+are spawned and not forked, because the libraries that we import have threads. A worker does not run the
+user's script again: it needs nothing of it, and a script without a guard would start the work once more.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ from twinbed import BackendError, InvariantError, ScenarioError
 _POLL_S = 0.05
 _UNWIND_S = 10.0
 """Time in which a stopped worker may clean up, s. The store sweeps the leftovers after that."""
+
+
+_MAIN = threading.Lock()
+"""Held while __main__ is changed."""
 
 
 class _StoppedError(BaseException):
@@ -107,7 +112,8 @@ class _Processes:
 
     def submit(self, number: int, unit: Unit[Any]) -> None:
         try:
-            future = self._executor.submit(_in_worker, self._work, number, unit)
+            with _MAIN, _without_script():
+                future = self._executor.submit(_in_worker, self._work, number, unit)
         except BrokenProcessPool:
             # A worker died between two calls. Its unit and all others of the pool lose this attempt.
             future = Future()
@@ -153,6 +159,19 @@ class _Processes:
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._end.close()
         self._said.close()
+
+
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """Hide which script is __main__. multiprocessing reads it when it spawns a worker, which would run it."""
+    own = sys.modules["__main__"].__dict__
+    hidden: dict[str, Any] = {name: own[name] for name in ("__file__", "__spec__") if name in own}
+    own.pop("__file__", None)
+    own["__spec__"] = None
+    try:
+        yield
+    finally:
+        own.update(hidden)
 
 
 def cores() -> int:

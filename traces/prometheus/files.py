@@ -6,6 +6,7 @@ For: the readers of saved answers, texts and tables. Not for: parsing (traces/re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
@@ -35,6 +36,9 @@ MOST_BYTES = 16 * 1024 * MIB
 _JITTER = 0.1
 """Share of their distance by which scrapes may come late or early."""
 
+_REGULAR = 0.9
+"""Share of the distances between new values that must be close to the usual one for it to be the scrapes'."""
+
 _ROUNDS = 5
 """Number of times that the mean is taken. The first value is arbitrary where all distances differ."""
 
@@ -46,11 +50,13 @@ def history(
     step_s: float | None = None,
     replica_label: str | None = None,
     hold_s: float = HOLD_S,
+    repeats: bool = False,
 ) -> ClusterHistory:
     """Return the history of all containers in a file.
 
     step_s: length of an interval; None: the most frequent distance of CPU samples; replica_label: label of
-    the replicas of one Prometheus; None: the usual labels. Raises TraceError.
+    the replicas of one Prometheus; None: the usual labels. repeats: whether the file has a server's answers,
+    which repeat the last scrape at every step. Raises TraceError.
     """
     cpu = [entry for entry in series if entry.metric == names.CPU and entry.times_s.size]
     if not cpu:
@@ -72,8 +78,43 @@ def history(
     note = f"Read {path.name}: intervals of {window.step_s:g} s, the samples' own distance."
     if step_s is not None:
         note = f"Read {path.name}: intervals of {window.step_s:g} s, as asked."
-    containers = part(series, window, str(path), labels, longest_hold(hold_s, apart_s))
-    return assembled([containers], window, str(path), of_pods, [note], max_cells)
+    notes, hold_s = [note], longest_hold(hold_s, apart_s)
+    if repeats:
+        scraped = [_scraped(entry, hold_s) for entry in series]
+        seldom = sum(
+            old.metric == names.CPU and old is not new for old, new in zip(series, scraped, strict=True)
+        )
+        if seldom:
+            notes.append(
+                f"{seldom} of {len(cpu)} counters of CPU are scraped less often than every {apart_s:g} s; "
+                "their growth is even between scrapes."
+            )
+        series = scraped
+    containers = part(series, window, str(path), labels, hold_s)
+    return assembled([containers], window, str(path), of_pods, notes, max_cells)
+
+
+def _scraped(entry: Series, hold_s: float) -> Series:
+    """Return a counter of CPU time without the repeats of a scrape, if it is scraped less often than asked.
+
+    A counter that is scraped every second step changes at every second step. Without its repeats its growth
+    is even; with them an interval would have all of the growth, and the next one nothing. A container that
+    idles changes at no regular distance, and is returned as it is. Repeats for longer than hold_s are none: a
+    server does not repeat a scrape for so long.
+    """
+    if entry.metric not in (names.CPU, names.THROTTLED_S) or len(entry.values) < 3:
+        return entry
+    changed = np.diff(entry.values, prepend=np.nan) != 0
+    at = np.flatnonzero(changed)
+    steps = np.diff(at)
+    if steps.size < 2 or (usual := float(np.median(steps))) < 1.5:
+        return entry
+    if np.mean(np.abs(steps - usual) <= 1) < _REGULAR:
+        return entry
+    following = np.searchsorted(at, np.arange(len(changed)), side="right").clip(max=len(at) - 1)
+    gap_s = entry.times_s[at[following]] - entry.times_s[at[following - 1]]
+    kept = changed | (gap_s > hold_s) | (np.arange(len(changed)) > at[-1])
+    return replace(entry, times_s=entry.times_s[kept], values=entry.values[kept])
 
 
 def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> tuple[Window, float]:

@@ -96,6 +96,7 @@ def history(
         step_s,
         replica_label,
         hold_s,
+        repeats=True,
     )
 
 

@@ -42,4 +42,4 @@ def history(
     if any(answer.is_partial for answer in answers):
         raise TraceError(f"{path}: the server says that this answer is partial; save it again")
     series = [entry for answer in answers for entry in answer.series]
-    return files.history(path, series, max_cells, step_s, replica_label, hold_s)
+    return files.history(path, series, max_cells, step_s, replica_label, hold_s, repeats=True)

@@ -116,3 +116,25 @@ def test_an_idle_worker_ends_with_its_parent_even_if_no_signal_reaches_it():
     assert ended == 0
     end.close()
     said.close()
+
+
+def test_a_script_without_a_guard_is_not_run_again_by_its_workers(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("submit_s,duration_s,gpus\n0,60,1\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import twinbed as tb\n"
+        "print('began')\n"
+        "asked = {'name': 'one', 'policies': ['fifo'], 'cluster': {'servers': {'a': {'count': 1}},\n"
+        f"    'log': {{'path': {str(log)!r}, 'format': 'csv'}}}}}}\n"
+        f"swept = tb.sweep(asked, seeds=[0, 1], jobs=2, store={str(tmp_path / 'store')!r}, progress=False)\n"
+        "print(len(swept.frame), len(swept.swept.failures))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.stdout == "began\n2 0\n"

@@ -322,6 +322,34 @@ def test_scrapes_of_which_no_two_are_equally_far_apart_have_the_mean_distance(
     assert load(path).interval_s == pytest.approx(30.0, abs=0.1)
 
 
+def answer(told: Iterable[tuple[float, float]]) -> str:
+    """Return a server's answer for one counter of CPU."""
+    labels = {"__name__": "container_cpu_usage_seconds_total", "pod": "db-0", "container": "db"}
+    result = [{"metric": labels, "values": [[time_s, repr(value)] for time_s, value in told]}]
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
+
+
+@pytest.mark.parametrize("scrape_s", [45, 60, 90, 120])
+def test_repeats_of_a_scrape_are_no_idle_intervals(scrape_s: int, tmp_path: Path) -> None:
+    # The container uses 0.9 cores throughout, and the answer's step is 30 s.
+    own = tmp_path / "own.json"
+    own.write_text(answer((time_s, 0.9 * (time_s // scrape_s * scrape_s)) for time_s in range(0, 3600, 30)))
+    trace = load(own)
+    used = trace.cpu_cores[:, 0][trace.present[:, 0]][:110]
+    assert used.max() <= 0.9 * (1.5 if scrape_s == 45 else 1) + 1e-9
+    assert used.min() >= 0.45 if scrape_s == 45 else used.min() == pytest.approx(0.9)
+    assert any(
+        "1 of 1 counters of CPU are scraped less often than every 30 s" in note for note in trace.notes
+    )
+
+
+def test_a_container_that_idles_is_not_evened_out(tmp_path: Path) -> None:
+    busy = np.random.default_rng(0).random(120) < 0.3
+    own = tmp_path / "own.json"
+    own.write_text(answer(zip(range(0, 3600, 30), np.cumsum(27.0 * busy).tolist(), strict=True)))
+    assert set(load(own).cpu_cores[:, 0].round(9).tolist()) == {0.0, 0.9}
+
+
 def test_containers_that_are_left_out_are_told(tmp_path: Path) -> None:
     often, once = 1774740000.0 + 15 * np.arange(41), np.array([1774740000.0])
     (tmp_path / "a.om").write_text(counter(often) + counter(once, "db-1") + "# EOF\n")
