@@ -40,7 +40,7 @@ def test_a_utilisation_counts_in_whole_percent():
 
 def test_a_change_as_large_as_the_tolerance_is_not_made():
     assert wanted([0.5, 0.5], target=0.4, tolerance=0.25) == 2  # 1.25 times the target
-    # 55/50 is 1.0 + 0.1, though 1.1 − 1.0 is a hair more than 0.1 (replica_calculator.go, Tolerances.isWithin)
+    # 55/50 is 1.0 + 0.1, though 1.1 − 1.0 is a hair more than 0.1 (replica_calculator.go, isWithin)
     assert (wanted([0.55, 0.55]), wanted([0.45, 0.45])) == (2, 2)
 
 
