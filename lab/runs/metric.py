@@ -1,14 +1,16 @@
 """The class of metrics, and the table `summary` in which every run stores its metrics.
 
-For: the pillars' tables of metrics (lab.containers.metrics, lab.fabric.metrics). Not for: computing values.
+For: the pillars' tables of metrics, which are files metrics.csv. Not for: computing values.
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from math import nan
-from typing import Literal
+from typing import Literal, cast
 
 import pyarrow as pa
 
@@ -43,6 +45,18 @@ class Metric:
     def heading(self) -> str:
         """Title with the unit, where there is one."""
         return self.title if self.unit == "1" else f"{self.title} ({self.unit})"
+
+
+def read(package: str) -> tuple[Metric, ...]:
+    """Return the metrics of a pillar, from metrics.csv in its package. A flag is `yes` or empty."""
+    text = (resources.files(package) / "metrics.csv").read_text(encoding="utf-8")
+    rows = csv.reader(text.splitlines()[1:])
+    return tuple(
+        Metric(
+            key, title, unit, int(decimals), cast("Better", better), definition, section, *map(bool, flags)
+        )
+        for key, title, unit, decimals, better, definition, section, *flags in rows
+    )
 
 
 def censored_key(key: str) -> str:

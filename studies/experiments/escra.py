@@ -19,7 +19,7 @@ import numpy as np
 
 from studies.experiments.assumptions import AUTOPILOT, MICROSERVICES
 from studies.experiments.measures import Pick, change, mean, percent, scaled, total
-from studies.experiments.model import Case, Experiment, Figure, changes, figures
+from studies.experiments.model import Case, Experiment, Figure, changes, figures, written
 
 GAMMA_CORES = 0.2
 """A limit has come down far enough if it leaves at most this unused, cores: Escra lowers it no further."""
@@ -66,30 +66,13 @@ def _down(cases: Sequence[Case]) -> float:
 
 
 E1 = Experiment(
-    name="E1",
-    title="One container, load saturating 1-4 CPUs in turn",
+    **written("E1"),
     scenario="E1.yaml",
-    method=(
-        "The limit follows a step up when it is at least 99 % of the demand. It follows a step down when it "
-        "is at most γ = 0.2 core above the demand. The time counts from the step to the end of that period; "
-        "the figure is the longest of all steps. The source shows a curve. Its text promises reactions "
-        "within hundreds of milliseconds, which is read as at most a second."
-    ),
     figures=figures(
         ("follows_s", "Longest time to follow a step", "s", 2, lambda cases: max(_up(cases), _down(cases))),
         ("up_s", "Longest time to follow a step up", "s", 2, _up),
         ("down_s", "Longest time to follow a step down", "s", 2, _down),
         ("slack", "Median CPU slack", "cores", 3, mean("cpu_slack_p50_cores", ESCRA)),
-    ),
-    discussion=(
-        "On the way up, Escra needs a throttled period to notice the step. Then it adds a share of the "
-        "unallocated pool in each period, and the share grows as its window fills with throttles. On the way "
-        "down, the window must forget the old load first. So the time depends on Υ, the window and the room "
-        "that Ω leaves, and not on the machine. Each of the three moves it by a period or two.",
-        "Two conditions break it. If Ω is no larger than the peak, Escra approaches the last step by ever "
-        "smaller raises and never reaches it. If telemetry is half a period late, quotas are written in the "
-        "middle of a period, and each write refills the container's runtime. The container then uses more "
-        "than its limit without being throttled, and the limit stays below the use.",
     ),
     sensitivity=changes(
         {
@@ -129,24 +112,9 @@ def _throughputs() -> Iterator[Figure]:
 
 
 E4 = Experiment(
-    name="E4",
-    title="HipsterShop's throughput under Autopilot by update interval",
+    **written("E4"),
     scenario="E4.yaml",
-    method=(
-        "Throughput counts answered requests per second. The source does not name the workload of this "
-        "figure. Fixed (400 req/s) was chosen before any result was seen, although a load of 400 cannot give "
-        "the source's 422 req/s. The other workloads have no figure in the source."
-    ),
     figures=tuple(_throughputs()),
-    discussion=(
-        "The order is not reproduced. On a constant load Autopilot serves slightly more requests if it "
-        "updates less often. It begins with limits that it recommends after a profile of the same load, so "
-        "limits that are not changed do no harm. At 1 s it lowers memory below what is needed later, and "
-        "containers are killed. In the source throughput falls to a quarter between 1 and 60 s. That needs "
-        "limits that begin far below the load; the source does not say where they begin.",
-        "Three absolute figures are within a factor of two. That is no evidence: every policy that answers "
-        "most of 400 req/s is.",
-    ),
     sensitivity=(*MICROSERVICES, *AUTOPILOT),
     sensitivity_part=("vary.services.arrivals=[fixed]",),
 )
@@ -157,14 +125,8 @@ def _interval(interval_s: float) -> Pick:
 
 
 E6 = Experiment(
-    name="E6",
-    title="Report intervals of 50 to 200 ms",
+    **written("E6"),
     scenario="E6.yaml",
-    method=(
-        "Percent by which the 99th percentile of latency differs from that at 100 ms: the mean over two "
-        "applications and two workloads, since the source names none. The CFS period stays 100 ms, so every "
-        "other report at 50 ms comes in the middle of a period. Windows are counted in reports."
-    ),
     figures=tuple(
         Figure(
             f"period_{round(1000 * interval_s)}ms",
@@ -174,13 +136,6 @@ E6 = Experiment(
             change("latency_p99_s", _interval(interval_s), _interval(0.1)),
         )
         for interval_s in (0.05, 0.15, 0.2)
-    ),
-    discussion=(
-        "Reports at longer intervals than 100 ms give longer latencies, as in the source. Reports every 50 "
-        "ms make no difference on which the seeds agree. A report in the middle of a period raises a quota "
-        "at once, and "
-        "writing a quota refills the container's runtime, in the twin as in the kernel, so it can use two "
-        "quotas in a period. The twin charges nothing for reporting and deciding twice as often.",
     ),
     sensitivity=changes(
         {
@@ -231,17 +186,9 @@ def _limit_change_us(cases: Sequence[Case]) -> float:
 
 
 E7 = Experiment(
-    name="E7",
-    title="Overhead of Escra",
+    **written("E7", record_bytes=RECORD_BYTES, limit_bytes=LIMIT_BYTES),
     scenario="E7.yaml",
     timed=True,
-    method=(
-        f"Network: records ({RECORD_BYTES} B each on the wire with UDP, IPv4 and Ethernet) and new limits "
-        f"({LIMIT_BYTES} B) in the busiest second of MediaMicroservice (32 containers). Containers per core: "
-        "the period divided by the allocator's own time per record on TrainTicket (68 containers), on this "
-        "machine. Time of a limit change: the quota write that was measured for the calibration. It is an "
-        "input and not a result."
-    ),
     figures=figures(
         ("network_32_containers", "Peak network, 32 containers", "Mbit/s", 3, _network),
         ("containers_per_core", "Containers per core", "1", 0, _containers_per_core),
@@ -254,15 +201,6 @@ E7 = Experiment(
             scaled(NODE_CORES, _containers_per_core),
         ),
         ("limit_change", "Limit change in force after", "µs", 0, _limit_change_us),
-    ),
-    discussion=(
-        "Network: 12.06 Mbit/s are 4.7 kB per container and period, fifty times what a record takes on the "
-        "wire. The source's figure must contain more than telemetry: it calls its agents over HTTP/2 for "
-        "every limit, and asks cAdvisor for the memory of every container.",
-        "Containers per core: ours counts the decision alone, made in NumPy over all containers that report "
-        "together, so it grows with their number (phases). The source's controller also receives datagrams "
-        "and calls agents; `python -m studies wire` counts the needs of a real one, with TLS. The figure is "
-        "a time and changes from machine to machine and run to run.",
     ),
     sensitivity=changes(
         {"period=50ms": "period_s=0.05", "phases=1": "services.phases=1", "phases=10": "services.phases=10"}
@@ -286,21 +224,8 @@ def _telemetry(key: str, value: float, aside: str) -> tuple[Figure, ...]:
 
 
 DELAY = Experiment(
-    name="telemetry-delay",
-    title="Escra with its Controller farther and farther away",
+    **written("telemetry-delay"),
     scenario="telemetry_delay.yaml",
-    method=(
-        "The network's one-way delay is added to telemetry, to limit changes and to the grant of memory. The "
-        "runs are HipsterShop and Teastore under Burst, which asks most of Escra. Changes are against no "
-        "delay, paired, and are means over the two applications."
-    ),
-    discussion=(
-        "A delay of up to 5 ms does no harm. Latency even falls a little, because a quota that is written "
-        "later in the period refills the runtime of a container that has used more of it. From 20 ms on the "
-        "tail doubles, and at half a period the median suffers, too. Decisions are then about a period that "
-        "is over, quotas are written when they refill most, and Escra mistakes the effect of a refill for a "
-        "sufficient limit. A Controller belongs in the same region as its hosts.",
-    ),
     figures=tuple(
         figure
         for delay_s in (0.0, 0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2)
@@ -310,18 +235,8 @@ DELAY = Experiment(
 )
 
 LOSS = Experiment(
-    name="telemetry-loss",
-    title="Escra with a share of its telemetry lost",
+    **written("telemetry-loss"),
     scenario="telemetry_loss.yaml",
-    method=(
-        "Each record is lost independently with this probability. The runs are HipsterShop and Teastore "
-        "under Burst. Changes are against no loss, paired, and are means over the two applications."
-    ),
-    discussion=(
-        "Loss does little harm: up to 2 % there is no visible effect, and 20 % nearly double the tail. A "
-        "lost record delays a decision by one period, because the next record says the same again. Slack "
-        "does not change.",
-    ),
     figures=tuple(
         figure
         for loss in (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)

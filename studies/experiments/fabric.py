@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from studies.experiments.measures import Pick, change, difference, mean, percent, scaled
-from studies.experiments.model import Case, Change, Edit, Experiment, Figure, Measure, figures
+from studies.experiments.model import Case, Change, Edit, Experiment, Figure, Measure, figures, written
 
 _KIND, _PROFILE = "fabric.faults.kind", "fabric.retry_profile"
 _MANY, _QUIET = {_KIND: "round_robin"}, {_KIND: "none"}
@@ -98,25 +98,9 @@ def _deaths(profile: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 T1 = Experiment(
-    name="T1",
-    title="What a death costs a job that saves after every epoch",
+    **written("T1"),
     scenario="T1.yaml",
-    method=(
-        "The figure is the longest time in which a job with one path makes no progress: from a silent fault "
-        "just before the end of an epoch until the job reaches that point again. Queue pairs are those of "
-        "NCCL 2.18.1. The times of a save, a start and an epoch are the source's own (table 3.1). The twin "
-        "adds the time until the fault is noticed, or repaired (10 s). The source's figures are the sum of "
-        "start and epoch, without that time."
-    ),
     figures=_by_profile(_deaths, _T1_JOBS),
-    discussion=(
-        "This does not test the twin alone, because start and epoch are inputs. Beyond them the twin adds "
-        "the repair of the port, 10 s, which is longer than the 8.6 s after which queue pairs with the "
-        "plain timer give up. With `cx6-20.43` they give up after 14.7 s, outlive the repair, and the job "
-        "does not die, so there is nothing to compare. It dies with a timeout of 2^14 or with three retries; "
-        "the figure is then the same. With NCCL's newer timeout (2^20) it dies with neither profile. The "
-        "source's sum is the least possible cost of a death.",
-    ),
     sensitivity=(
         _in_every_fabric("ACK timeout 2^14", queue_pair={"timeout": 14.0}),
         _in_every_fabric("ACK timeout 2^20", queue_pair={"timeout": 20.0}),
@@ -176,33 +160,9 @@ def _t2(profile: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 T2 = Experiment(
-    name="T2",
-    title="150 epochs of ResNet101 with faults",
+    **written("T2"),
     scenario="T2.yaml",
-    method=(
-        "Queue pairs are those of NCCL 2.18.1, of 2023, the source's time; all versions from 2.14.3 to "
-        "2.22.3 have the same timeout, 2^18. Data parallel on 4 hosts. An epoch of 98 iterations takes 80 "
-        "s, as in the source (an input). Without a scheme a fault of the only path ends the job once its "
-        "queue pairs give up; the job starts again from its last save when the port is back. The single "
-        "fault strikes 10 s before a save, the source's case. Many faults: a port is down 20 s of every 40 "
-        "s, port by port. A job is observed for twice the time that it needs. Accuracy is that of a small "
-        "CNN on images made for it. The CNN was really trained for 150 epochs "
-        "(studies/fabric/training_curve.py), and its curve is stretched to these epochs' times."
-    ),
     figures=_by_profile(_t2, ("many_thorn", "single_stuck", "many_kept")),
-    discussion=(
-        "With a ConnectX-6's retransmissions many faults cost THORN 0.6 %, which a plot hardly shows, as in "
-        "the source. With the specification's timer they cost 2 %. The path is lost for the same time, about "
-        "a third of a second, but the first sender tries again after 0.44 s and the second after 1.07 s. The "
-        "exponent of the timeout changes nothing with `cx6-20.43` as long as the queue pair lives. It "
-        "changes much with `plain`: 0.5 % at 2^14, 8.6 % at 2^20. BFD's timers matter with `cx6-20.43`, "
-        "whose first retries are close together: 0.2 % at 3×10 ms, 1.9 % at 3×300 ms.",
-        "A bond loses more with `cx6-20.43` (7.9 %) than with `plain` (6.1 %): LACP needs 2 to 3 s, and "
-        "between 1.8 and 3.9 s the adaptive sender is silent.",
-        "Both figures for checkpoints come from the walk through deaths, with the source's times to save "
-        "and start. They hold only while queue pairs give up before the port is back after 20 s. With a "
-        "timeout of 2^20 a queue pair outlives that with either profile, and so does the job.",
-    ),
     sensitivity=(*EDGE, ACK_2_14, ACK_2_20),
 )
 
@@ -232,36 +192,9 @@ def _iterations(profile: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 T3 = Experiment(
-    name="T3",
-    title="Iterations of GPT-2 with faults all the time",
+    **written("T3"),
     scenario="T3.yaml",
-    method=(
-        "GPT-2 (124 M parameters, 12 layers) on 4 hosts with a GPU each: 4 replicas, 4 stages, or 2 stages "
-        "of 2 GPUs. Queue pairs are those of NCCL 2.18.1. The source gives no batch; 192 sequences of 1,024 "
-        "tokens an iteration in micro-batches of 12 are assumed, whose length gives the source's "
-        "iterations. They vary by 2 % (assumed). Neighbours have one flow in each direction. Figures are "
-        "means of 10 iterations, as in the source, with faults against without, both with THORN."
-    ),
     figures=_by_profile(_iterations, [f"{job}_p{share}_ms" for job in _T3_JOBS for share in (90, 95)]),
-    discussion=(
-        "The lengths of iterations are inputs: the source's milliseconds divided by its percents, 0.47, "
-        "0.98 and 7.93 s. With `cx6-20.43` data parallel has 6 ms at p95 where the source has 7 ms, and "
-        "pipeline parallel has 38 and 39 ms where the source has 55 and 77 ms. Data parallel at p90 is too "
-        "small: 2 ms instead of 5 ms. A fault delays the one iteration that it meets by 0.44 s (`plain`: "
-        "1.07 s), which is a tenth of that in a mean of ten. The percentile that shows the delay depends on "
-        "the number of means of ten in 40 s.",
-        "Pipeline and tensor parallel stays unexplained with both profiles: 89 and 226 ms instead of 729 and "
-        "928 ms. In the source ten iterations last 79 s, meet two faults and take 7 to 9 s longer: 4 s a "
-        "fault, although no path is lost for half a second. No stall of a connection does that. A part of "
-        "that job must be slower while a port is down, and this twin does not know it.",
-        "Iterations vary by 2 %, as assumed for fleets. Runs with and without faults draw the same "
-        "variation, so it adds nothing by itself; but it spreads the means of ten, so that short delays show "
-        "in more percentiles. With `cx6-20.43` data parallel has 0 and 4 ms without variation, and 4 and 7 "
-        "ms with 5 %.",
-        "Other inputs give other figures. With routes after 1 ms instead of the measured 23.5 ms, and "
-        "micro-batches of 0.152 s in iterations that do not vary, data parallel has 7.2 and 23.9 ms with "
-        "`cx6-20.43`, pipeline parallel has 44.0 ms, and T2 has 0.54 %.",
-    ),
     sensitivity=(
         *EDGE,
         ACK_2_14,
@@ -337,26 +270,9 @@ def _t4(profile: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 T4 = Experiment(
-    name="T4",
-    title="Bus bandwidth of collectives with faults all the time",
+    **written("T4"),
     scenario="T4.yaml",
-    method=(
-        "5 hosts make 800 operations of each kind with 2 GB. Smaller operations are repeated until they have "
-        "moved the same bytes, so that they meet the same number of faults. Queue pairs are those of NCCL "
-        "2.18.1. There is one flow from a rank to another. Bus bandwidth is as nccl-tests defines it. The "
-        "loss is over all operations together; the difference is that of the 80th percentiles of single "
-        "operations. Both compare faults with no faults in the same scheme."
-    ),
     figures=_by_profile(_t4, ("lost_reduce", "p80_2gb")),
-    discussion=(
-        "Percentiles of single operations show nothing, as in the source, because a fault meets few "
-        "operations. The mean loses 1.2 % in the worst operation with `cx6-20.43`, and 3.0 % with `plain`, "
-        "at every size: the cost of a fault depends on its length, not on the message. "
-        "The worst operation is the one with most flows; an all-reduce loses 0.8 and 1.9 %. With "
-        "`plain` each fault costs an ACK timeout of 1.07 s, whatever BFD does within that time.",
-        "A bond loses 10.4 % with `cx6-20.43` and 8.6 % with `plain`, because LACP needs 2 to 3 s to notice "
-        "a silent fault. The overlay's headers cost 1.2 %; the source calls that no impact.",
-    ),
     sensitivity=(*EDGE, ACK_2_14, ACK_2_20, *LINK, SIGNAL),
     sensitivity_part=(
         "policies=[thorn]",
@@ -383,24 +299,9 @@ def _t5(profile: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 T5 = Experiment(
-    name="T5",
-    title="RDMA sends of 2^23 bytes through one fault",
+    **written("T5"),
     scenario="T5.yaml",
-    method=(
-        "ib_send_lat between two hosts: 1,000 messages there and back (perftest's default) with a local ACK "
-        "timeout of 2^14 (its default, too) and percentiles as it prints them. The fault comes in the "
-        "middle, at the port that the messages there take. One fault against none, both with THORN."
-    ),
     figures=_by_profile(_t5, ("p99", "p999", "longest_ms", "late")),
-    discussion=(
-        "Sends follow one another, so a fault meets exactly one of them. p99 cannot move, and p99.9 of "
-        "1,000 is that one send. This follows from the protocol alone. The instant at which the sender tries "
-        "again decides the length of that send; half of a round is printed, as ib_send_lat does. "
-        "`cx6-20.43` ends the wait after 0.44 s, `plain` at the first multiple of 67 ms after the gap. If "
-        "the path is lost for longer than the retries last, the queue pair is in error and the series ends. "
-        "With `plain` this happens at 2^14 with BFD 3×300 ms, with a bond or without a scheme; with "
-        "`cx6-20.43`, whose retries last 3.7 s, it happens only without a scheme.",
-    ),
     sensitivity=(*EDGE, ACK_2_18, ACK_2_20, *LINK, SIGNAL),
     sensitivity_part=("policies=[thorn]",),
 )

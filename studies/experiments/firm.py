@@ -15,7 +15,7 @@ from control.allocator.firm import FirmSettings
 from control.services import RequestStatus
 from studies.experiments.measures import Pick, change, largest, least_change
 from studies.experiments.microservices import policy_figures
-from studies.experiments.model import Case, Experiment, Figure, Measure, figures
+from studies.experiments.model import Case, Experiment, Figure, Measure, figures, written
 
 SLO_S = FirmSettings().slo_p99_s
 _OK = RequestStatus.OK.name.lower()
@@ -51,15 +51,8 @@ _CUT = least_change(_CPU, _FIRM, [_SCALER])
 _TAIL = largest("latency_p99_s", _FIRM, [_SCALER], lambda ours, theirs: theirs / ours)
 
 E9 = Experiment(
-    name="E9",
-    title="Firm against a Kubernetes-like scaler: its source's headline figures",
+    **written("E9", slo_s=SLO_S),
     scenario="E10.yaml",
-    method=(
-        "E2's sixteen cells. The source says `up to` over its own benchmarks, against Kubernetes' "
-        "autoscaling and AIMD; ours is the largest effect in a cell against k8s-cpu, which scales limits in "
-        f"place with the autoscaler's timing. The SLO is a p99 of {SLO_S:g} s. Requested CPU is what limits "
-        "add up to. The source's figures are read in its abstract only."
-    ),
     figures=figures(
         ("slo_missed", "Largest factor of requests that miss the SLO", "×", 1, _fewest),
         ("requested", "Largest cut of requested CPU", "%", 1, _CUT),
@@ -67,10 +60,6 @@ E9 = Experiment(
         ("missed_firm", "Requests that miss the SLO, Firm", "%", 2, mean_missed(_FIRM)),
         ("missed_k8s", "Requests that miss the SLO, k8s-cpu", "%", 2, mean_missed(_SCALER)),
         ("requested_mean", "Requested CPU, mean change", "%", 1, change(_CPU, _FIRM, _SCALER)),
-    ),
-    discussion=(
-        "A largest factor is that of one cell of sixteen, and it grows without bound where Firm misses "
-        "almost nothing; the table also has the means over all cells. The source has other cells and loads.",
     ),
 )  # fmt: skip
 
@@ -85,22 +74,9 @@ def _beside(policy: str) -> Iterator[Figure]:
 
 
 E10 = Experiment(
-    name="E10",
-    title="Firm, Escra and Autopilot on E2's sixteen cells",
+    **written("E10", slo_s=SLO_S),
     scenario="E10.yaml",
-    method=(
-        "As E2, with every policy compared with Escra on the same application, workload and seed. Figures "
-        f"are means over the sixteen. Firm has its defaults: an SLO of {SLO_S:g} s for the p99, which the "
-        "others are not told, windows of 5 s, and AIMD: no trained actor ships (page firm-training)."
-    ),
     figures=tuple(figure for policy in RIVALS for figure in _beside(policy)),
-    discussion=(
-        "Firm takes back only CPU that was not needed for a minute, and never below the use, so its "
-        "reservation follows the peaks of a minute. It manages no memory, and in its window of 5 s a queue "
-        "can fill a container's memory.",
-        "How Firm's rules were trained, and which of them ships, is on the page [firm-training]"
-        "(firm-training.md).",
-    ),
 )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from studies.experiments.measures import Pick, difference, mean, scaled
-from studies.experiments.model import Experiment, Figure, Measure, changes, figures
+from studies.experiments.model import Experiment, Figure, Measure, changes, figures, written
 
 SIZES = (16, 1024, 8192, 16384, 32768)
 _SCHEMES = {"none": "no scheme", "bond": "bond", "reroute": "rerouting", "thorn": "THORN"}
@@ -42,29 +42,9 @@ def _fleet(gpus: int) -> tuple[Figure, ...]:
 
 
 FLEET = Experiment(
-    name="fleet",
-    title="Weeks of training on fleets of 16 to 32,768 GPUs",
+    **written("fleet"),
     scenario="fleet.yaml",
-    method=(
-        "54 days of one synchronous job. Cables, adapters and hosts fail as often per GPU as in Llama 3's "
-        "fleet, and two uplinks fail twice as often as one. Every fault and every iteration is simulated. "
-        "The job saves at Daly's interval for the scheme's own deaths. Repair, save, start and price are "
-        "assumptions (docs/reference/scenario.md, FleetInput)."
-    ),
     figures=tuple(figure for gpus in SIZES for figure in _fleet(gpus)),
-    discussion=(
-        "THORN prevents the deaths that the edge causes. They are some 7 % of all deaths: Llama 3's fleet "
-        "lost most of its jobs to hosts and GPUs, and an adapter takes all its uplinks with it. So THORN "
-        "saves half a percent of the time at 16,384 GPUs, which is still a hundred thousand GPU-hours in 54 "
-        "days. At 16 GPUs the saving is smaller than the seeds' spread. Every scheme that survives a cable "
-        "saves the same. Its speed hardly matters for a fleet, where a start costs ten minutes.",
-        "A death is noticed when the queue pairs give up, 60 s with today's NCCL on a ConnectX-6. With the "
-        "timers of NCCL 2.13 it is 3.7 s, which is worth 0.4 points of the time at 16,384 GPUs.",
-        "The sign depends on one assumption: that a host with one uplink left is as fast as a host that "
-        "never had two. If iterations are slower meanwhile (7.2 s instead of 6.2 s), redundant uplinks cost "
-        "more than they save, because they fail twice as often and a synchronous job is as slow as its "
-        "slowest host.",
-    ),
     sensitivity=changes(
         {
             "start 60 s": "fabric.fleet.init_s=60.0",
@@ -96,22 +76,12 @@ def _saves(interval_s: float) -> tuple[Figure, ...]:
 
 
 INTERVALS = Experiment(
-    name="intervals",
-    title="How often 16,384 GPUs should save",
+    **written("intervals"),
     scenario="intervals.yaml",
-    method=(
-        "As `fleet`, with a given interval of work between two saves. 684 s is Daly's interval for THORN's "
-        "deaths (a save takes 20 s)."
-    ),
     figures=tuple(
         figure
         for interval_s in (120.0, 300.0, 684.0, 1800.0, 3600.0, 7200.0)
         for figure in _saves(interval_s)
-    ),
-    discussion=(
-        "Daly's interval is the best of those tried, with a scheme and without; 300 s or 1,800 s cost 1.5 to "
-        "3 points of the time. THORN saves more at longer intervals, because each death that it prevents "
-        "would have lost half an interval of work.",
     ),
     curve="Work between two saves",
 )

@@ -29,7 +29,7 @@ from studies.experiments.measures import (
     percent,
     total,
 )
-from studies.experiments.model import Experiment, Figure, Measure, figures
+from studies.experiments.model import Experiment, Figure, Measure, figures, written
 
 BASELINES = {
     "static": ("static:factor=1.5", "Static 1.5×"),
@@ -127,15 +127,8 @@ def _slack(app: str, arrivals: str, metric: str, policy: str, key: str = "") -> 
 
 
 E2 = Experiment(
-    name="E2",
-    title="Escra against Static 1.5× and Autopilot on 4 applications × 4 workloads",
+    **written("E2"),
     scenario="E2.yaml",
-    method=(
-        "Percent by which Escra's figure differs from the baseline's on the same application, workload and "
-        "seed: the mean over the sixteen, then mean and interval over the seeds. Throughput counts answered "
-        "requests. Latency counts all: one that was never answered is later than every answer. Slack is over "
-        "container-periods. Autopilot's histories begin with the profile."
-    ),
     figures=(
         *_means(),
         _single("train_ticket", "fixed", "throughput"),
@@ -150,67 +143,18 @@ E2 = Experiment(
         *_largest(),
         *_typical(),
     ),
-    discussion=(
-        "Latency and throughput against static limits are not reproduced, and this set-up cannot reproduce "
-        "them. The profile is of the same workload, so 1.5 times its peaks hardly throttle any container and "
-        "leave nothing to gain. Escra keeps limits just above the use and learns of a need from a throttled "
-        "period. It pays for its smaller reservation with two to three times the p99.9 in the applications "
-        "whose requests are all answered. The source says the same of an ideal profile. It explains its "
-        "gain by "
-        "profiles that miss the load and by tools that average spikes away. E2-profiling shows the effect of "
-        "averaging alone; but Ω is made of the same peaks, so Escra suffers with the baseline.",
-        "Throughput: arrivals are an open loop and clients wait. A policy that keeps up answers everything, "
-        "so throughput differs only where a policy fails. Static limits do not fail here. Autopilot does: it "
-        "fits memory closely, containers are killed and restarted, and their requests are lost. How many are "
-        "lost differs so much between seeds that the mean over all cells says nothing.",
-        "MediaMicroservice starves under Escra, and this alone decides the means of latency; "
-        "medians and single applications are in the table, too. Its 32 containers share an Ω of 3 to 6 "
-        "cores. An equal share of about 0.1 core is below γ = 0.2 core, and Escra takes back only what is "
-        "unused beyond γ. So no container gives anything back, the pool stays empty, and the busy containers "
-        "stay at their share (docs/decisions/0008). With γ = 0.05 core, or with four times our CPU demands, "
-        "no container starves, and Escra's p99.9 is about a third below Autopilot's. With the cluster's "
-        "cores as Ω none starves either (E2-source). The source prints γ without a unit. Its containers "
-        "must have used far more CPU than ours: its static limits leave 2.5 "
-        "cores unused in the median.",
-        "The same small containers decide the median of CPU slack. Ours use some hundredths of a core, and "
-        "1.5 times that is less than Escra leaves to every container (up to γ). The 99th percentile, which "
-        "the busy containers decide, is reproduced. Median memory slack against Autopilot has the other "
-        "sign, because our Autopilot keeps memory tighter than Escra's δ = 50 MiB, and its containers are "
-        "killed for it.",
-        "Against Autopilot, the means depend most on what a kill costs (a restart of 10 s instead of 2 s) "
-        "and on the weights that the source does not give. The median over all cells is lower under "
-        "Escra. In "
-        "the one workload of the table below, unanswered requests leave its sign open under most changes.",
-    ),
     sensitivity=(*MICROSERVICES, *ESCRA, *ESCRA_MEMORY, *AUTOPILOT, *TO_SOURCE),
     sensitivity_part=PART,
 )
 
 E2_SOURCE = Experiment(
-    name="E2-source",
-    title="The same with one profile for all workloads, start-ups in it, and the cluster's cores as Ω",
+    **written("E2-source"),
     scenario="E2-source.yaml",
-    method=(
-        "As E2, with the source's set-up as far as it is stated. The application is profiled once, under "
-        "Fixed, and its limits serve all four workloads. The profile begins with the start of every "
-        "container, which takes 2 s of CPU time (restart_s, all of it CPU) on all of its threads. Ω is what "
-        "the cluster has, 3 hosts of 20 cores. Static limits may add up to more, as in Kubernetes. M stays "
-        "1.5 times the profiled peaks. Which workload the source profiled, and what its containers burn at "
-        "their start, is not printed."
-    ),
     figures=(
         *_means(AS_SOURCE),
         _single("media_microservice", "burst", "latency_p999", against="autopilot"),
         _single("media_microservice", "burst", "throughput", against="autopilot"),
         *_largest(AS_SOURCE),
-    ),
-    discussion=(
-        "Ω/k is 1.9 cores in MediaMicroservice and 0.9 in TrainTicket, far above γ = 0.2 core. So every "
-        "container begins with more than Escra leaves unused, gives the rest back, and the pool fills: no "
-        "application starves by construction.",
-        "The table below undoes one assumption at a time and so shows its effect. The same assumptions are "
-        "added to E2 one at a time in E2's own table. Start-ups in the profile have the largest effect: they "
-        "give static limits the slack that the source prints, and a p99.9 that Escra does not reach.",
     ),
     sensitivity=FROM_SOURCE,
     sensitivity_part=PART,
@@ -227,13 +171,8 @@ def _overall(quantity: str, quantile: str) -> Figure:
 
 
 E3 = Experiment(
-    name="E3",
-    title="Absolute slack with Escra",
+    **written("E3"),
     scenario="E3.yaml",
-    method=(
-        "Slack over container-periods with Escra, on the application and workload for which the source gives "
-        "the figure, and the mean over all sixteen. The runs are E2's."
-    ),
     figures=(
         _slack("train_ticket", "fixed", "cpu_slack_p50_cores", "escra"),
         _slack("hipster_shop", "exponential", "cpu_slack_p50_cores", "escra"),
@@ -243,17 +182,6 @@ E3 = Experiment(
         _slack("media_microservice", "burst", "memory_slack_p99_mib", "escra"),
         *(_overall("cpu", quantile) for quantile in ("p50", "p80", "p99")),
         *(_overall("memory", quantile) for quantile in ("p50", "p99")),
-    ),
-    discussion=(
-        "CPU slack follows γ. Escra cuts a limit until no more than γ is unused, so the median lies below γ "
-        "and moves in proportion to it; CPU demands and Υ move it much less. That it agrees with the source "
-        "supports the reading of γ as 0.2 core. A p80 of 0.35 core needs containers that are busier, and "
-        "vary more, than our HipsterShop's.",
-        "Memory: the source's 46 to 49 MiB are a little less than δ = 50 MiB, which is the slack of "
-        "containers that a reclaim has cut. TrainTicket's containers here are larger than their initial "
-        "share and grow by grants of 16 MiB (our assumption for the source's fixed number of pages). A "
-        "reclaim cuts only what exceeds δ, so their slack lies anywhere below it. The 99th percentile "
-        "includes the seconds before the first reclaim.",
     ),
     sensitivity=(*MICROSERVICES, *ESCRA, *ESCRA_MEMORY),
     sensitivity_part=(
@@ -270,25 +198,9 @@ _E8 = figures(
 )  # fmt: skip
 
 E8 = Experiment(
-    name="E8",
-    title="Out-of-memory kills",
+    **written("E8"),
     scenario="E8.yaml",
-    method=(
-        "Kills in E2's runs: of Escra in all runs together, of Autopilot the most in one run; then the mean "
-        "over the seeds. The source's 32 experiments are read as 16 with each of the two baselines."
-    ),
     figures=_E8,
-    discussion=(
-        "Escra's few kills follow from its rules. They happen when the application's whole memory limit is "
-        "given out and no container holds more than δ = 50 MiB too much. A reclaim then frees nothing, "
-        "although a third of the limit lies unused in slacks below δ. Small containers (24 to 80 MiB in "
-        "HipsterShop) make that likely; a larger M or a smaller δ prevents it.",
-        "Autopilot's containers are killed an order of magnitude more often than in the source. It begins "
-        "with its recommendations after the profile, and lowers limits to the use of the last seconds. "
-        "Caches that fill and bursts that queue need more later, and a killed container begins again with "
-        "empty caches. The count depends on Autopilot's weights, which the source does not give, on how "
-        "long a restart takes, and on memory per request.",
-    ),
     sensitivity=(*MICROSERVICES, *ESCRA_MEMORY, *AUTOPILOT),
     sensitivity_seeds=(0, 1, 2),
     sensitivity_part=("vary.services.app=[hipster_shop]", "vary.services.arrivals=[burst]"),
@@ -313,22 +225,8 @@ def _profiled(factor: str, interval_s: float) -> tuple[Figure, ...]:
 
 
 PROFILING = Experiment(
-    name="E2-profiling",
-    title="Static limits of 0.75, 1 and 1.5 × peaks profiled over 0.1 to 10 s",
+    **written("E2-profiling"),
     scenario="E2-profiling.yaml",
-    method=(
-        "MediaMicroservice under Exponential and Burst. A limit is a factor times the largest mean over the "
-        "profiling interval in a run without limits, under the same workload with another seed. Figures are "
-        "means over the workloads."
-    ),
-    discussion=(
-        "Averaging hides spikes. At 1.5 times the peak, p99.9 is ten times larger if the peak was read over "
-        "1 s instead of 0.1 s, and four times larger again over 10 s, with less and less CPU reserved.",
-        "At 0.75 and 1 times the peak memory decides, because a factor scales it like CPU. An idle process "
-        "is most of its peak: at 0.75 no container survives, and at 1.0 a container that needs a little more "
-        "than in the profiling run is killed again and again. Latencies there are those of the few requests "
-        "that were answered.",
-    ),
     figures=tuple(
         figure for factor in FACTORS for interval_s in PROFILED_S for figure in _profiled(factor, interval_s)
     ),
@@ -367,22 +265,8 @@ def policy_figures(policy: str, runs: int = 8) -> tuple[Figure, ...]:
 
 
 BEYOND = Experiment(
-    name="beyond",
-    title="Escra beside Autothrottle, VPA with and without restarts, Autopilot and static limits",
+    **written("beyond"),
     scenario="beyond.yaml",
-    method=(
-        "As E2, with every policy compared with Escra on the same application, workload and seed. Figures "
-        "are means over two applications (HipsterShop, Teastore) under the four workloads."
-    ),
-    discussion=(
-        "VPA, with limits of twice its requests, serves like static limits and reserves as much: nearly "
-        "twice Escra's cores, for a lower median latency than Escra's. Its restarts lose requests and "
-        "lengthen the tail; with resizing in place it loses fewer. Autopilot updates every second and fits "
-        "memory closely: containers are killed, and with them requests.",
-        "Autothrottle changes limits twenty times less often than Escra and reserves a quarter more CPU. Its "
-        "containers have the same memory limits as static ones. Static ones are never killed, but its own "
-        "are: its quotas let requests queue while its Tower still learns, and a queue takes memory.",
-    ),
     figures=tuple(figure for policy in POLICIES for figure in policy_figures(policy)),
 )
 
@@ -411,33 +295,8 @@ def _duel(app: str, cores: float) -> tuple[Figure, ...]:
 
 
 DUEL = Experiment(
-    name="duel",
-    title="Escra beside CPU requests without CPU limits",
+    **written("duel"),
     scenario="requests_only.yaml",
-    method=(
-        "Two applications under two workloads on three hosts of 20, 3 and 2 cores each. The policies have "
-        "their own defaults, requests-only is also run without memory limits, and all have the same "
-        "global limits, load, profile and seeds. requests-only requests a "
-        "percentile of the profiled use, which becomes the container's weight on a crowded host; it limits "
-        "memory, but no CPU, and the global CPU limit does not bind it. The profile is made on the same "
-        "hosts. The host sizes follow a probe of one seed, and the run without memory limits was added "
-        "after requests-only had lost requests, to find out why. Figures are means over the two workloads."
-    ),
-    discussion=(
-        "With room, limits gain nothing: Escra's limits throttle, and its p99 is eight to ten times that of "
-        "requests-only on HipsterShop and more than twice on Teastore. Escra reserves more CPU on both "
-        "applications, more memory on HipsterShop and a little less on Teastore. HipsterShop is not short of "
-        "CPU on hosts of 2 cores either.",
-        "Teastore under Burst is short of CPU on hosts of 3 and of 2 cores. Its queues then take more memory "
-        "than in the profile. Escra grants that memory; requests-only's limit is the profiled peak and 15 %, "
-        "so containers are killed, and with them requests. Without memory limits nothing is killed. Then "
-        "Escra's median latency is still lower, and p99 cannot be told apart: both are lower bounds.",
-        "On a real host of 2 cores (`scenarios/validation/requests_only.yaml`, HipsterShop, 12 s, two seeds, "
-        "one repeat, other programs running) requests-only had a p50 of 0.010 and 0.016 s at 45 and 135 "
-        "requests/s, Escra with a tenth of its γ 0.055 and 0.033 s. With its default γ, which is larger than "
-        "what these containers use, Escra answered 23 and 42 requests/s. The twin has the same order in each "
-        "of these.",
-    ),
     figures=tuple(
         figure for app in ("hipster_shop", "teastore") for cores in _ON_HOSTS for figure in _duel(app, cores)
     ),

@@ -1,7 +1,7 @@
 """An experiment: a scenario, figures computed from its runs, assumptions to change, a discussion.
 
-For: the data that the definitions (escra.py, fabric.py, cloud.py …) fill in. Not for: running them
-(evaluate.py), judging them (studies.judge) or showing them (present.py).
+For: the data that the definitions (escra.py, fabric.py, cloud.py …) and their texts (texts/*.md) fill in. Not
+for: running them (evaluate.py), judging them (studies.judge) or showing them (present.py).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lab.runs.store import Run
@@ -148,3 +149,23 @@ class Experiment:
     compute: Compute | None = None
     seeds: tuple[int, ...] = (0,)
     references: str = ""
+
+
+TEXTS = Path(__file__).parent / "texts"
+
+
+def paragraphs(name: str, **values: object) -> list[str]:
+    """Return the heading of texts/NAME.md and its paragraphs, each in one line, without headings of sections.
+
+    values: what stands for {KEY} in the text.
+    """
+    text = (TEXTS / f"{name}.md").read_text(encoding="utf-8").format(**values)
+    parts = (" ".join(part.split()) for part in text.split("\n\n"))
+    return [part.removeprefix("# ") for part in parts if not part.startswith("## ")]
+
+
+def written(name: str, **values: object) -> dict[str, Any]:
+    """Return what texts/NAME.md says of an experiment, as arguments of Experiment: its heading is the title,
+    the method follows, then the discussion."""
+    title, method, *discussion = paragraphs(name, **values)
+    return {"name": name, "title": title, "method": method, "discussion": tuple(discussion)}

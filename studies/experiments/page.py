@@ -25,7 +25,7 @@ from studies.experiments import present
 from studies.experiments.catalogue import CONTAINERS, FABRIC, FIRM, RIVALS, experiment
 from studies.experiments.evaluate import Evaluation, Moved, evaluate, scenario_of, sensitivity
 from studies.experiments.firm import answer as firm_answer
-from studies.experiments.model import Experiment
+from studies.experiments.model import Experiment, paragraphs
 from studies.fabric import iterations
 from studies.harness import Asked
 from studies.judge import RULE, Verdict
@@ -52,76 +52,32 @@ class Page:
     origin: str
     calibration: Callable[[], Calibration]
     code: tuple[str, ...]
-    says: Callable[[Mapping[str, float]], Sequence[str]] = lambda _: ()
+    says: Callable[[Mapping[str, float]], Sequence[str]]
 
 
 _CONTAINERS_CODE = ("control", "twin/containers", "lab/containers", "scenarios/apps")
+
+
+def _page(
+    name: str,
+    experiments: Mapping[str, Experiment],
+    calibration: Callable[[], Calibration],
+    code: tuple[str, ...],
+    says: Callable[[Mapping[str, float]], Sequence[str]] = lambda _: (),
+) -> Page:
+    """Return a page with the title, the answer and the origin in texts/NAME.md."""
+    title, *answer, origin = paragraphs(name)
+    return Page(name, title, experiments, tuple(answer), origin, calibration, code, says)
+
+
 PAGES = {
-    "containers": Page(
-        "containers",
-        "Containers: the source's evaluation on the twin",
-        CONTAINERS,
-        (
-            "The twin agrees that Escra's limits follow a load within a second, that Escra cuts the 99th "
-            "percentile of CPU slack, and that a serverless batch needs less CPU and memory under it.",
-            "It does not show lower latency or higher throughput than with static limits, neither with a "
-            "profile of the same workload nor with the source's set-up: limits that fit every peak leave "
-            "Escra nothing to gain there.",
-        ),
-        "Every figure of ours comes from the request-level twin with its declared defaults. Nothing was "
-        "tuned to the source's figures. The applications' CPU demands are our assumption "
-        "(docs/reference/apps.md).",
-        load_calibration,
-        _CONTAINERS_CODE,
-    ),
-    "requests-only": Page(
-        "requests-only",
-        "Escra beside CPU requests without limits",
-        RIVALS,
-        (
-            "On hosts with room, CPU requests without CPU limits win: their p99 is less than half of Escra's "
-            "on both applications, and they reserve less CPU.",
-            "On hosts where CPU is short, Escra answers nearly all of Teastore's requests and requests-only "
-            "loses about a third, because its fixed memory limits kill containers whose queues have grown.",
-            "Without memory limits requests-only loses almost as few as Escra; what Escra then wins is a "
-            "lower median latency.",
-        ),
-        "Every figure comes from the request-level twin with its declared defaults; nothing was tuned. The "
-        "applications' CPU demands are our assumption (docs/reference/apps.md).",
-        load_calibration,
-        _CONTAINERS_CODE,
-    ),
-    "firm": Page(
-        "firm",
-        "Firm: limits by critical paths",
-        FIRM,
-        (),
-        "Every figure of ours comes from the request-level twin with its declared defaults. Nothing was "
-        "trained on these applications or tuned to these figures. The applications' CPU demands are our "
-        "assumption (docs/reference/apps.md).",
-        load_calibration,
-        _CONTAINERS_CODE,
-        firm_answer,
-    ),
-    "fabric": Page(
-        "fabric",
-        "Fabric: the source's evaluation on the twin",
-        FABRIC,
-        (
-            "A job without a scheme loses its last epoch to one fault at the edge that outlasts its queue "
-            "pairs, as in the source; with THORN it goes on, and each fault costs it the wait until its "
-            "queue pairs send again.",
-            "That wait depends on the adapter, which the source does not name: with the retransmissions "
-            "measured on a ConnectX-6 (`cx6-20.43`) T2 and T4 are within the source's bounds, with the "
-            "specification's timer (`plain`) they are not, and iterations with tensor parallelism stay "
-            "unexplained with both.",
-        ),
-        "Every figure of ours comes from protocols (BFD, BGP's steps, RDMA's retransmission) and from the "
-        "calibration's values, each with its source in lab/fabric/calibrate/calibration_default.toml. "
-        "Nothing was tuned to the source's figures.",
-        load_fabric,
-        ("twin/fabric", "lab/fabric"),
-    ),
+    page.name: page
+    for page in (
+        _page("containers", CONTAINERS, load_calibration, _CONTAINERS_CODE),
+        _page("requests-only", RIVALS, load_calibration, _CONTAINERS_CODE),
+        _page("firm", FIRM, load_calibration, _CONTAINERS_CODE, firm_answer),
+        _page("fabric", FABRIC, load_fabric, ("twin/fabric", "lab/fabric")),
+    )
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from lab.containers.input.services.serverless import FUNCTIONS
 from studies.experiments.measures import Pick, change, difference, mean
-from studies.experiments.model import Change, Experiment, Figure, changes
+from studies.experiments.model import Change, Experiment, Figure, changes, written
 
 _IMAGE, _GRID = "image_process", "grid_search"
 _ESCRA = {_IMAGE: "escra:upsilon=35", _GRID: "escra"}
@@ -89,32 +89,9 @@ def _figures() -> Iterator[Figure]:
 
 
 E5 = Experiment(
-    name="E5",
-    title="Serverless functions with Escra and with OpenWhisk's static size",
+    **written("E5"),
     scenario="E5.yaml",
-    method=(
-        "OpenWhisk alone is a static limit of what a pod asks for (1 core, 256 MiB). Ω and M are that times "
-        "the largest number of pods (48 for ImageProcess, 115 for GridSearch), with 20 % fewer resources 0.8 "
-        "of it. Υ is the source's: 35 for ImageProcess, 20 for GridSearch. Aggregate limits are sums over "
-        "pods, mean over the run; pods that start are included."
-    ),
     figures=tuple(_figures()),
-    discussion=(
-        "GridSearch is reproduced in CPU, memory and time. It follows from the shape of the job: workers "
-        "that wait for the store leave CPU unused. No figure of its parts was taken from the source's "
-        "results, but its preset was revised once after a first result had been seen, because its data did "
-        "not fit into its pod. So the agreement in memory is worth less than it looks. That 20 % fewer "
-        "resources cost nothing (the source: 1 %) is within the spread of the seeds. It hides that some pods "
-        "are then killed for memory and a few tasks of a thousand are lost.",
-        "ImageProcess: our function takes 0.8 s and the source's 2 s, so with one invocation every 0.8 s "
-        "only one or two pods are at work here. Cold starts in the first seconds decide how many pods exist. "
-        "If a start takes 10 s instead of 2 s there are 13 pods, as many as in the source, and three times "
-        "the memory is saved. The share of CPU saved is reproduced.",
-        "Its latency has the other sign. A pod is single-threaded here and can use one core only, so Escra "
-        "can only cost: a pod that was idle is throttled before its limit follows. With functions of four "
-        "threads Escra is a third faster than the static vCPU, because it may give a pod more than that. The "
-        "kind of function decides the sign.",
-    ),
     sensitivity=(
         _functions("CPU demands ×0.5", _cpu(0.5)),
         _functions("CPU demands ×2", _cpu(2.0)),

@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class Turn:
         """Watch one child. Return why it was ended or died; "" if its time or its cases were over."""
         command = [*self.program, self.reader.name, str(seed), str(seconds), str(cases), str(work), *again]
         with (work / "stderr").open("wb") as errors:
-            child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
         began_s: float | None = None
         computed_s, most_s = 0.0, _START_S
         try:
@@ -80,6 +81,8 @@ class Turn:
                 elif line.startswith(("ok", "bad ")):
                     self.cases += 1
                     self._keep(line[4:], work)
+                    if line != "ok":
+                        _let_go_on(child)
                 if line:
                     computed_s = _cpu_s(child.pid)
                     most_s = _START_S if began_s is None else _STUCK * MOST_S
@@ -91,8 +94,9 @@ class Turn:
         finally:
             child.kill()
             child.wait()
-            if child.stdout is not None:
-                child.stdout.close()
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    pipe.close()
             self.busy_s += time.monotonic() - began_s if began_s is not None else seconds
 
     def _keep(self, problem: str, work: Path) -> None:
@@ -105,6 +109,14 @@ class Turn:
         shutil.copy(work / f"case{self.reader.suffix}", kept)
         self.findings[kind] = kept
         print(f"  {kept}: {problem}", flush=True)
+
+
+def _let_go_on(child: subprocess.Popen[bytes]) -> None:
+    """Tell a child that its case was kept."""
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):
+        child.stdin.write(b"\n")
+        child.stdin.flush()
 
 
 def _lines(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, float]]:

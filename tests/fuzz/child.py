@@ -2,7 +2,8 @@
 
 For: `python -m tests.fuzz.child READER SEED SECONDS CASES FOLDER [again]`. The case that runs is
 FOLDER/case*. With `again`, the case that is in the folder runs, and no other. Lines on the standard output:
-`ready` before the first case, and for each case that ended `ok`, or `bad PROBLEM` and the case must be kept.
+`ready` before the first case, and for each case that ended `ok`, or `bad PROBLEM`. After such a case it waits
+for a line on the standard input, until which the case stays in the folder.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ def _judge(reader: Reader, case: Path, data: bytes) -> bool:
     full = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > MOST_BYTES
     found = TOO_MUCH if full else found
     print(f"bad {found}" if found else "ok", flush=True)
+    if found:
+        sys.stdin.readline()
     return full
 
 

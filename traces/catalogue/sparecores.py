@@ -55,7 +55,7 @@ def read(path: Path) -> pd.DataFrame:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             frame = table.frame_of(_listings(database, path))
-    except (sqlite3.Error, OverflowError) as error:
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: not Spare Cores' database ({printable(str(error))})") from None
     if frame.empty:
         raise TraceError(f"{path}: no price of AWS, Google Cloud or Azure in it")

@@ -94,20 +94,20 @@ def test_a_row_gets_the_first_candidate_that_stays_inside_the_risk():
 
 
 def test_a_row_whose_work_would_wait_takes_what_keeps_up_and_is_cheaper_than_what_is_set():
-    zero, held = np.zeros(4), np.full(4, True)
-    rows = {  # late, money: the second is cheaper than what is set, dearer, late too, and not needed
-        "first": ([0.9, 0.9, 0.9, 0.1], [1.0, 1.0, 1.0, 1.0]),
-        "second": ([0.2, 0.2, 0.8, 0.1], [2.0, 2.0, 2.0, 2.0]),
-        CURRENT: ([0.1, 0.1, 0.1, 0.1], [3.0, 2.0, 3.0, 3.0]),
+    zero, held = np.zeros(5), np.full(5, True)
+    rows = {  # kills, late, money: the second is cheaper than what is set, dearer, late, not needed, late
+        "first": ([0.0, 0.0, 0.0, 0.0, 1.0], [0.9, 0.9, 0.9, 0.1, 0.9], [1.0, 1.0, 1.0, 1.0, 1.0]),
+        "second": (zero, [0.2, 0.2, 0.8, 0.1, 0.8], [2.0, 2.0, 2.0, 2.0, 2.0]),
+        CURRENT: (zero, [0.1, 0.1, 0.1, 0.1, 0.1], [3.0, 2.0, 3.0, 3.0, 3.0]),
     }
     table = {
-        name: Figures(zero, zero, np.array(late), np.array(money), held)
-        for name, (late, money) in rows.items()
+        name: Figures(zero, np.array(oom), np.array(late), np.array(money), held)
+        for name, (oom, late, money) in rows.items()
     }
     order = ["first", "second"]
-    assert chosen(order, table, 0.05)[0] == ["second", "first", "first", "first"]
+    assert chosen(order, table, 0.05)[0] == ["second", "first", "first", "first", "second"]
     table[CURRENT].money[:] = np.nan  # nothing is set
-    assert chosen(order, table, 0.05)[0] == ["first"] * 4
+    assert chosen(order, table, 0.05)[0] == ["first"] * 4 + ["second"]
 
 
 @pytest.mark.parametrize(

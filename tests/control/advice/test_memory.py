@@ -95,12 +95,14 @@ def test_a_return_to_an_earlier_peak_is_no_leap():
     assert memory.sizes(usage(np.ones((10, 4)), held))[1][0] / MIB == 150
 
 
-def test_a_half_of_a_history_does_not_know_of_kills_in_the_other():
+def test_a_half_of_a_history_knows_what_is_set_but_not_of_kills_in_the_other():
     held = np.full((1, 4), 90.0 * MIB)
-    own = usage(np.ones((1, 4)), held, oom_limit_bytes=[400.0 * MIB], oom_interval=3)
+    current = [1.0, 2.0, 100.0 * MIB, 400.0 * MIB]
+    own = usage(np.ones((1, 4)), held, current=current, oom_limit_bytes=[400.0 * MIB], oom_interval=3)
     first, second = own.part(0, 2), own.part(2, 4)
     assert first.oom_events().tolist() == [0]
     assert memory.sizes(first)[1][0] < 400 * MIB
     assert second.oom_events().tolist() == [1]
     assert second.kills.interval.tolist() == [1]
     assert memory.sizes(second)[1][0] == 600 * MIB
+    assert second.current.memory_limit.tolist() == [400 * MIB]

@@ -13,7 +13,14 @@ from control.services import RequestStatus as Status
 from lab.ask.scenario import build
 from lab.containers.input.sections import Price
 from lab.containers.input.workload import prepare
-from lab.containers.metrics import LATENCY_QUANTILES, METRICS, OF_REQUESTS, UNLIMITED_BYTES
+from lab.containers.metrics import (
+    BY_KEY,
+    LATENCY_QUANTILES,
+    METRICS,
+    OF_REQUESTS,
+    OSCILLATION_PERIODS,
+    UNLIMITED_BYTES,
+)
 from lab.containers.run.figures import figures, latencies, quantiles, taken_back
 from tests.lab.sample_traces import usage_trace
 from twin.containers.model import Events, Outcome, Series
@@ -50,6 +57,10 @@ def test_every_metric_has_a_value_and_a_column_per_container():
     result = figures(*made(), PRICE)
     assert list(result.summary) == [metric.key for metric in METRICS]
     assert set(result.per_container) == {metric.key for metric in METRICS if metric.per_container}
+
+
+def test_the_definition_of_oscillation_names_its_periods():
+    assert f" {OSCILLATION_PERIODS:,} periods" in BY_KEY["taken_back_per_s"].definition
 
 
 def test_a_plain_run_gives_the_figures_one_can_do_by_hand():

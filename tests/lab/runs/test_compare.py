@@ -3,16 +3,19 @@
 import math
 from json import loads
 
+import pandas as pd
 import pytest
 
 from lab.containers.metrics import METRICS
 from lab.containers.run.remarks import facts, legend, remarks
-from lab.runs.compare import as_result, comparison, over_seeds, summary
+from lab.runs.compare import as_result, comparison, over_seeds, partial, summary
 from lab.runs.formats import csv, json, markdown, table
 from lab.runs.labels import labels
 from lab.runs.metric import summary as stored
 from tests.lab.sample_runs import publish
 from twinbed import StoreError
+
+COST = [metric for metric in METRICS if metric.key == "cost"]
 
 
 def test_a_comparison_has_one_row_per_run_in_the_order_given_and_every_metric(store):
@@ -95,13 +98,22 @@ def test_a_single_seed_has_no_interval_and_an_undefined_value_is_left_out_of_the
 
 def test_a_mean_over_some_of_the_seeds_is_told(store):
     runs = [publish(store, seed=i, metrics={"cost": value}) for i, value in enumerate((2.0, math.nan, 4.0))]
-    title = next(metric.title for metric in METRICS if metric.key == "cost")
+    title = COST[0].title
     told = [note for note in as_result(runs).notes if "of 3 seeds" in note]
     assert len(told) == 1
     assert told[0].startswith(f"escra: {title}")
     assert "2 of 3 seeds" in told[0]
     whole = [publish(store, seed=i, metrics={"cost": 1.0}) for i in (4, 5)]
     assert not [note for note in as_result(whole).notes if "have a value" in note]
+
+
+def test_figures_with_a_mean_over_some_of_the_seeds_are_counted_after_the_first_four():
+    def notes(figures, costs=(2.0, math.nan)):
+        return partial(((name, pd.DataFrame({"cost": costs})) for name in figures), COST)
+
+    assert [note[0] for note in notes("abcd")] == ["a", "b", "c", "d"]
+    assert notes("abcdefg") == [*notes("abcd"), "The same holds for figures of 3 more."]
+    assert notes("a", [math.nan, math.nan]) == notes("a", [2.0, 3.0]) == []
 
 
 def test_runs_that_differ_in_the_seed_alone_share_a_label(store):
