@@ -26,7 +26,7 @@ _CPU_BUCKETS, _MEMORY_BUCKETS = exponential(0.01, 1.05, 1000.0), exponential(1e7
 
 def krr(usage: Usage) -> Sizes:
     """Return the settings of krr's strategy `simple`: CPU percentile as request, no CPU limit, memory peak
-    plus 15 %.
+    plus 15 %. Kills for memory count, as with its use-oomkill-data, which is off by default.
     """
     settings = KrrSettings()
     first = np.searchsorted(usage.row, np.arange(usage.rows + 1))

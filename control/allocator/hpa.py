@@ -78,7 +78,7 @@ def replicas_wanted(
     again = _ratio(assumed[counted], requests[counted], target)
     wanted = ceil(again * np.count_nonzero(counted))
     turned = (ratio - 1.0) * (again - 1.0) < 0.0 or (again - 1.0) * (wanted - current) < 0.0
-    return current if turned or abs(1.0 - again) <= tolerance else wanted
+    return current if turned or 1.0 - tolerance <= again <= 1.0 + tolerance else wanted
 
 
 def _ratio(usage: Floats, requests: Floats, target: float) -> float:

@@ -1,7 +1,8 @@
 """KRR's strategies `simple` and `simple_limit`: requests and limits from recorded usage of a workload's pods.
 
 For: one recommendation from histories, and `krr`, the policy that puts it in force at the start. Not for:
-changing limits while a workload runs, because KRR reads recordings only.
+changing limits while a workload runs, because KRR reads recordings only. A workload with a horizontal pod
+autoscaler is advised like any other, as with KRR's allow-hpa; KRR's default has no opinion on it.
 
 Source: robusta-dev/krr, robusta_krr/strategies/simple.py and simple_limit.py, and the rounding of
 robusta_krr/core/runner.py. As there, NaN means that there is no opinion, and None means no limit.

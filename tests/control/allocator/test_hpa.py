@@ -34,12 +34,14 @@ def test_replicas_are_the_ratio_times_the_replicas_rounded_up(usage, count):
 
 
 def test_a_utilisation_counts_in_whole_percent():
-    # 54.9 % counts as 54 %, which is within the tolerance; 55 % is a hair beyond it, as in the source.
-    assert (wanted([0.549, 0.549]), wanted([0.55, 0.55])) == (2, 3)
+    # 56.9 % counts as 56 %, 1.12 times the target; 55.9 % as 55 %, which is within the tolerance.
+    assert (wanted([0.559, 0.559]), wanted([0.569, 0.569])) == (2, 3)
 
 
 def test_a_change_as_large_as_the_tolerance_is_not_made():
     assert wanted([0.5, 0.5], target=0.4, tolerance=0.25) == 2  # 1.25 times the target
+    # 55/50 is 1.0 + 0.1, though 1.1 − 1.0 is a hair more than 0.1 (replica_calculator.go, isWithin)
+    assert (wanted([0.55, 0.55]), wanted([0.45, 0.45])) == (2, 2)
 
 
 def test_a_replica_without_a_metric_counts_as_idle_on_the_way_up():
