@@ -48,14 +48,17 @@ def test_replicas_tell_the_noise_scale_and_so_do_successive_gradients() -> None:
 
 
 def test_the_newest_step_weighs_most_and_less_so_for_a_small_batch() -> None:
-    # Two replicas: the true gradient's square is 2 · 0.6 − 1 = 0.2 in the first step and 0.8 in the second.
-    even, small, large = (
-        of_replicas([1.0, 1.0], [0.6, 0.9], 2, batch, base).sqr
-        for batch, base in ((1e-9, 1.0), (8, 32), (32, None))
-    )
+    # Two replicas: the square of the true gradient is 2 · 0.6 − 1 = 0.2 in the first step, 0.8 in the second.
+    # The trace is (1 − 0.6) · batch, and then (1 − 0.9) · batch.
+    batches = ((1e-9, 1.0), (8, 32), (32, None))
+    seen = [of_replicas([1.0, 1.0], [0.6, 0.9], 2, batch, base) for batch, base in batches]
+    even, small, large = (moments.sqr for moments in seen)
     assert even == pytest.approx(0.5)
     assert 0.5 < small < large < 0.8
-    assert large == of_replicas([1.0, 1.0], [0.6, 0.9], 2, 32, 32).sqr
+    even, small, large = (moments.trace / batch for moments, (batch, _) in zip(seen, batches, strict=True))
+    assert even == pytest.approx(0.25)
+    assert 0.1 < large < small < 0.25
+    assert seen[2] == of_replicas([1.0, 1.0], [0.6, 0.9], 2, 32, 32)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,15 @@ def test_a_change_of_model_must_pay_for_itself():
         assert update(recommender, 3.0) == limit
 
 
+def test_a_change_of_the_ensembles_limit_must_pay_for_itself():
+    # Margins 0 and 1, L' = 2: one of four samples overran the first's 2 and not the second's 4, so that the
+    # first has cost 0.5 · 4 / 4 = 0.5, the second 0.
+    for price, limit in [(0.4, 4.0), (0.6, 2.0)]:
+        recommender = ensemble(margins=(0.0, 1.0), limit_change=price)
+        update(recommender, 1.5)
+        assert update(recommender, 1.5, 1.5, 1.5, 3.0) == limit
+
+
 def test_underrun_is_paid_for_the_limit_without_its_margin():
     # L' = 2 with margins 0 and 1; the second interval has 3 of 4 samples below 2: both pay 0.5 · 0.75
     recommender = ensemble(margins=(0.0, 1.0))

@@ -169,6 +169,7 @@ def test_a_newcomer_takes_its_fair_share_from_the_pool_if_it_is_there():
     decision = escra.on_join(join([0]))
     assert decision.cpu.quota_cores.tolist() == [2.0]  # 4 / 2
     assert decision.cpu.reason.tolist() == [Reason.JOINED]
+    assert escra.cpu.pool_cores.tolist() == [pytest.approx(0.4)]
 
 
 def test_for_a_newcomer_those_above_the_fair_share_make_room_in_proportion():

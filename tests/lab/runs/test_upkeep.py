@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -45,6 +45,15 @@ def test_a_run_goes_that_no_rule_keeps(aged, keep, older_s, tagged, gone):
     assert set(aged.ids()) == set(HOURS) - gone
     # The tags of a run go with it.
     assert set(Tags(aged).all()) == {"a-1", "b-1"} - gone
+
+
+def test_the_newest_run_stays_whatever_the_zone_of_its_time(store):
+    now = datetime.now(UTC)
+    east = timezone(timedelta(hours=12))
+    for run_id, made in (("a-1", now - timedelta(hours=2)), ("a-2", now - timedelta(hours=1))):
+        shown = made.astimezone(east if run_id == "a-1" else UTC)
+        store.publish(manifest(run_id, shown.isoformat()) | {"name": "a"}, tables())
+    assert collect(store, 1, None).runs == ("a-1",)
 
 
 def test_usage_is_per_scenario_with_the_largest_first(aged):
