@@ -9,6 +9,8 @@ assumptions; none was fitted to the paper's results.
 from __future__ import annotations
 
 import difflib
+import tomllib
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -97,53 +99,13 @@ class BatchJob(Section):
     """Most times that a task is started again after its pod was killed."""
 
 
-_START = (
-    "A pod starts in 2 s, as the calibration assumes of any container whose image is there, give or take "
-    "30 %. Idle pods stay for 10 minutes, OpenWhisk's default. A process is single-threaded: what is beyond "
-    "one core is of no use to it. "
-)
-
-IMAGE_PROCESS = Function.model_validate(
-    {
-        "name": "image_process",
-        "title": "ImageProcess: reads an image, takes its metadata, makes a thumbnail, writes it",
-        "assumptions": _START + "The image is a photograph of 12 megapixels (a JPEG of 4 MB). Decoding it, "
-        "reading its metadata and shrinking it in full resolution took 0.25-0.32 s of CPU with Pillow on the "
-        "machine that the default calibration describes; the source's CPU is of 2013 and about half as fast: "
-        "0.5 s, and images differ (cv 0.5). Pillow held 58 MiB more meanwhile: 60 MiB. Starting Python, its "
-        "web server and the libraries: 0.5 s, 40 + 20 MiB. The data base reads 4 MB from a hard disk and "
-        "encodes them (0.2 s), and commits metadata and thumbnail to disk (0.1 s); disks queue, so cv is 1.",
-        "parts": [
-            {"wait_s": 0.2, "cv": 1.0, "what": "read the image from the data base"},
-            {"cpu_s": 0.5, "cv": 0.5, "what": "metadata and thumbnail"},
-            {"wait_s": 0.1, "cv": 1.0, "what": "write the thumbnail to the data base"},
-        ],
-    }
-)
-
-GRID_SEARCH = Function.model_validate(
-    {
-        "name": "grid_search",
-        "title": "GridSearch: workers fit and score one set of hyperparameters after another",
-        "assumptions": _START + "A task reads 50 MB of reviews from the one store, which is what fits a pod "
-        "of 256 MiB besides the libraries, counts their words, fits a linear classifier and scores it. 115 "
-        "workers that read at once share the store's 10 Gbit/s: 4.6 s each. Counting words took 0.13 s of "
-        "CPU per MB in plain Python on the machine that the default calibration describes; the source's CPU "
-        "is of 2013 and about half as fast: 13 s, and 2 s for the fit; hyperparameters decide how much there "
-        "is to count and how many passes the fit takes (cv 0.5). The result is small (0.1 s). Importing "
-        "NumPy, SciPy and pandas took 1.1 s of CPU and 65 MiB there; on the older CPU 2 s, with scikit-learn "
-        "80 MiB. Text and vectors take 80 MiB.",
-        "pod": {"initialise": {"mean_s": 2.0, "cv": 0.3}, "retained_mib": 80.0, "working_mib": 80.0},
-        "parts": [
-            {"wait_s": 4.6, "cv": 0.3, "what": "read the reviews from the store"},
-            {"cpu_s": 15.0, "cv": 0.5, "what": "count words, fit and score"},
-            {"wait_s": 0.1, "cv": 1.0, "what": "write the result to the store"},
-        ],
-    }
-)
-
-FUNCTIONS = {function.name: function for function in (IMAGE_PROCESS, GRID_SEARCH)}
-"""The functions that ship, by name."""
+FUNCTIONS = {
+    name: Function.model_validate({"name": name, **function})
+    for name, function in tomllib.loads(
+        Path(__file__).with_name("functions.toml").read_text(encoding="utf-8")
+    ).items()
+}
+"""The functions that ship, by name, from functions.toml beside this file."""
 
 
 def _named(function: Any) -> Any:
