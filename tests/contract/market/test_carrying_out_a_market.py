@@ -84,8 +84,9 @@ def test_who_saves_at_the_notice_loses_nothing(market_backend: Backend) -> None:
 
 def test_who_does_not_save_loses_the_work_since_the_last_save(market_backend: Backend) -> None:
     policy = Scripted((*[0] * 7, ON_DEMAND))
-    offered = market(TAKEN, notice_s=0.5)
-    # The real start fits into the 14 s. The job then works until 25 s, and saves at 7 s of work.
+    # The notice comes long after a tick, at which a busy machine may ask the policy late.
+    offered = market(((0.0, 1.0), (26.0, 0.0)), notice_s=0.5)
+    # The real start fits into the 14 s. The job then works until 26 s, and saves at 7 s of work.
     done = market_backend.run(offered, policy, replace(TIMING, saves=False, start_s=14.0))
     check_books(offered, done)
     assert [what for _, what, _ in done.events] == ["notice", "lost"]

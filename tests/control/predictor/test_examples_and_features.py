@@ -25,8 +25,10 @@ def test_folds_hold_every_row_once():
     assert [rows.tolist() for rows in folds_of_jobs(np.array([2, 7, 2]))] == [[0, 2], [1]]
     with pytest.raises(ScenarioError, match="at least two"):
         folds_of_jobs(np.zeros(3, int))
-    with pytest.raises(ScenarioError, match="6 folds of 5 rows"):
-        folds_of_rows(5, 6, np.random.default_rng(0))
+    assert [len(fold) for fold in folds_of_rows(5, 2, np.random.default_rng(0))] == [3, 2]
+    for folds in (1, 6):
+        with pytest.raises(ScenarioError, match=f"{folds} folds of 5 rows"):
+            folds_of_rows(5, folds, np.random.default_rng(0))
 
 
 def test_columns_are_standardised_by_the_rows_that_were_learned_from():
@@ -124,11 +126,12 @@ def test_a_job_and_a_type_that_were_never_seen_can_be_asked_about():
     assert len(set(encoded.static[0, one_hots])) == 1  # each is "not this one"
 
 
-def test_rows_without_an_outcome_are_refused():
+@pytest.mark.parametrize(("by", "value"), [("time", np.nan), ("time", 0.0), ("cost", np.inf), ("cost", -1.0)])
+def test_rows_without_an_outcome_are_refused(by, value):
     rows = examples()
-    rows.time_s[3] = np.nan
-    with pytest.raises(ScenarioError, match=r"row 3 \(job job-0\): time is nan"):
-        rows.check_known(Objective.TIME)
+    (rows.time_s if by == "time" else rows.cost_usd)[3] = value
+    with pytest.raises(ScenarioError, match=rf"row 3 \(job job-0\): {by} is {value}"):
+        rows.check_known(Objective(by))
 
 
 def test_what_a_step_costs_per_parameter_is_told_by_batch_and_by_being_alone():

@@ -73,6 +73,20 @@ def test_errors_of_jobs_left_out_are_kept_for_intervals():
     assert len(folds_of_jobs(rows.job)) == 4
 
 
+def test_a_single_job_is_learned_from_by_leaving_rows_out():
+    rows = examples(1)
+    trained = train_physical(Objective.TIME, rows, 0)
+    assert error(rows, trained.predict(rows)) < 0.06
+    np.testing.assert_array_equal(trained.job_errors, trained.row_errors)
+
+
+@pytest.mark.parametrize("name", [Baseline.FOREST, Baseline.FOREST_CLASSIFIER])
+def test_a_forest_is_the_same_for_the_same_seed(name):
+    rows = examples(2)
+    one, other = (fit(name, Objective.TIME, rows, 7).predict(rows) for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+
+
 def test_a_prior_for_some_rows_only_is_refused():
     rows = examples(2)
     rows.prior_time_s[0] = np.nan

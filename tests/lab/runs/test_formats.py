@@ -262,3 +262,12 @@ def test_a_record_may_bring_its_own_number_of_decimals():
     assert list(json.loads(formats.json(result))["rows"][0]) == ["value", "half"]
     share = Column("share", "Share", decimals=4, percent=True, spread="half")
     assert formats.cell({"share": 0.5, "half": 0.01}, share) == "50.00 ± 1.00"
+
+
+@pytest.mark.parametrize(
+    ("values", "right"),
+    [((1.5, None), True), ((2, 1.0), True), (("a", 1), False), ((True, 1), False), (("a", None), False)],
+)
+def test_a_column_of_numbers_and_gaps_is_right_aligned(values, right):
+    result = Result((Column("x", "X"),), tuple({"x": value} for value in values))
+    assert formats.grid(result)[1] == [right]

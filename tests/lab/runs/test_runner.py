@@ -8,7 +8,7 @@ import pytest
 from lab.ask.scenario import build, expand, load
 from lab.containers.input.whatif import whatif_scenario
 from lab.containers.kind import Containers
-from lab.runs.runner import run, run_scenario
+from lab.runs.runner import files_of, run, run_scenario
 from lab.runs.store import RunStore
 from tests.lab.cluster.test_cluster_scenario import SMALL
 from tests.lab.sample_services import question, write_app
@@ -204,7 +204,10 @@ class TestServices:
         assert run.manifest["workload"]["application"] == "tiny"
 
     def test_the_manifest_names_what_went_in_by_content(self, app, store):
-        manifest = run_scenario(question(app, policies=["static"]), store)[0].manifest
+        asked = question(app, policies=["static"])
+        manifest = run_scenario(asked, store)[0].manifest
+        assert str(app) in files_of(asked)
+        assert manifest["censored"] == []
         assert [(each["role"], len(each["sha256"])) for each in manifest["inputs"]] == [
             ("application", 64),
             ("arrivals", 64),
