@@ -42,6 +42,10 @@ def test_columns_are_standardised_by_the_rows_that_were_learned_from():
     assert set(np.round(spread, 9)) <= {0.0, 1.0}
     alone = encoder.encode(rows.take(np.array([3])))
     np.testing.assert_array_equal(alone.static[0], encoded.static[3])
+    np.testing.assert_array_equal(encoded.log_price, np.log(rows.candidates.price_usd_h))
+    np.testing.assert_array_equal(encoded.prior, np.log(rows.prior_time_s))
+    assert column(rows, "log batch") == pytest.approx(np.log(32.0))
+    assert np.exp(column(rows, "log samples")) == pytest.approx(1e5 * (1 + rows.job))
 
 
 def with_runs(rows, **fields):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from control.jobs import Objective
-from control.predictor.networks import Kind, as_arrays, from_arrays
+from control.predictor.networks import RECIPES, Kind, Network, Norm, as_arrays, from_arrays
 from control.predictor.training import Schedule, train
 from control.predictor.tried_network import TriedNetwork, train_network
 from tests.made_up_jobs import examples
@@ -86,8 +86,26 @@ def test_too_little_to_learn_from():
     rows = examples(1)
     with pytest.raises(ScenarioError, match="at least 10 are needed"):
         train(Kind.TIME, rows.take(np.arange(9)), 0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": 0}, {"batch": 1}, {"patience": 0}, {"held_out": 0.0}, {"held_out": 1.0}]
+)
+def test_a_schedule_that_trains_nothing_is_refused(wrong):
+    assert Schedule(epochs=1, batch=2, patience=1).held_out == 0.2
     with pytest.raises(ScenarioError, match="expected at least 1 epoch"):
-        Schedule(epochs=0)
+        Schedule(**wrong)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_batches_are_normalised_where_the_recipe_says(kind):
+    network = Network(5, kind)
+    static, head = (
+        any(type(layer).__name__ == "BatchNorm1d" for layer in part.modules())
+        for part in (network.static, network.head)
+    )
+    norm = RECIPES[kind].norm
+    assert (static, head) == (norm is not Norm.NONE, norm is Norm.ALL)
 
 
 def test_objectives_of_the_kinds():

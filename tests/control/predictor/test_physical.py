@@ -87,6 +87,15 @@ def test_a_forest_is_the_same_for_the_same_seed(name):
     np.testing.assert_array_equal(one, other)
 
 
+def test_too_few_rows_and_rows_without_an_outcome_are_refused():
+    rows = examples(1)
+    with pytest.raises(ScenarioError, match="at least 10 are needed"):
+        train_physical(Objective.TIME, rows.take(np.arange(9)), 0)
+    rows.cost_usd[2] = np.nan
+    with pytest.raises(ScenarioError, match=r"row 2 .*cost is nan"):
+        train_physical(Objective.COST, rows, 0)
+
+
 def test_a_prior_for_some_rows_only_is_refused():
     rows = examples(2)
     rows.prior_time_s[0] = np.nan
