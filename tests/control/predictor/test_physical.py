@@ -43,6 +43,7 @@ def test_it_beats_trees_without_physics_where_the_job_is_unseen():
 def test_without_a_prior_it_learns_the_outcome_itself():
     rows = examples(6, prior=False)
     model = train_physical(Objective.TIME, rows, 0)
+    assert model.level == pytest.approx(np.log(rows.time_s).mean())
     assert error(rows, model.predict(rows)) < 0.2
 
 

@@ -79,6 +79,11 @@ def test_what_is_to_be_fixed_first_is_the_longest_stall_beyond_noise(made):
     assert first is None or by_stall(found)[first].seconds == max(beyond)
 
 
+def test_a_stall_of_a_moment_is_worth_fixing_if_it_is_beyond_noise():
+    made = {Run.ALONE: Timing((9.0, 9.0), 1), Run.TOGETHER: Timing((9.5, 9.5), 1)}
+    assert stalls.fix_first(stalls.stalls(made)) is Stall.INTERCONNECT
+
+
 def test_a_stall_smaller_than_the_larger_spread_is_within_noise():
     made = {Run.ALONE: Timing((9, 9), 1), Run.TOGETHER: Timing((9, 12), 1)}
     (found,) = stalls.stalls(made)

@@ -99,6 +99,7 @@ _CALL = ("services", "a", "handlers", "x", "stages", 0, 0)
         (_broken("services", "a", "handlers", "x", "draw", value=[]), "x.draw: [] is not one of"),
         (_broken(*_CALL, "probability", value=2), "x.stages.0.0.probability: 2, expected at most 1"),
         (_broken(*_CALL, "probability", value=0), "x.stages.0.0.probability: 0, expected more than 0"),
+        (_broken(*_CALL, "retries", value=-1), "x.stages.0.0.retries: -1, expected at least 0"),
         (_broken(*_CALL, "timeout_s", value=0), "x.stages.0.0.timeout_s: 0, expected more than 0"),
         (_broken(*_CALL, "timeout_s", value="soon"), "x.stages.0.0.timeout_s: expected a number or null"),
         (_broken(*_CALL, "handler", value="b.z"), "x.stages.0.0.handler: no handler is called 'b.z'"),
