@@ -66,6 +66,16 @@ def column(rows, name):
     return encoder.encode(rows).static[:, place] * encoder.scale[place] + encoder.mean[place]
 
 
+def test_every_column_is_in_one_group_which_names_its_subject():
+    encoder = Encoder.fit(examples(2))
+    groups = encoder.groups_of()
+    assert np.sort(np.concatenate(list(groups.values()))).tolist() == list(range(len(encoder.columns)))
+    group_of = {encoder.columns[place]: name for name, places in groups.items() for place in places.tolist()}
+    assert group_of["log workers"] == "workers"
+    assert group_of["layers"] == group_of["convolution layers"] == "layers"
+    assert group_of["log batch"] == group_of["log local batch"] == "batch size"
+
+
 def test_optimiser_sizes_and_disk_are_columns():
     rows = with_runs(
         examples(2),

@@ -5,7 +5,7 @@ import pytest
 
 from control.jobs import Objective
 from control.predictor.baselines import Baseline, fit
-from control.predictor.examples import folds_of_jobs
+from control.predictor.examples import best, folds_of_jobs
 from control.predictor.physical import Correction, Corrector, train_physical
 from tests.made_up_jobs import examples
 from twinbed import ScenarioError
@@ -86,6 +86,17 @@ def test_a_forest_is_the_same_for_the_same_seed(name):
     rows = examples(2)
     one, other = (fit(name, Objective.TIME, rows, 7).predict(rows) for _ in range(2))
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", [name for name in Baseline if name.classifies])
+def test_a_classifier_says_which_rows_are_among_the_best(name):
+    rows = examples(2)
+    among = best(rows.time_s, rows.job)
+    probability = fit(name, Objective.TIME, rows, 0).predict(rows)
+    assert probability[among].mean() > probability[~among].mean()
+    rows.time_s[:] = 1.0
+    with pytest.raises(ScenarioError, match=f"{name}: all rows are among the best"):
+        fit(name, Objective.TIME, rows, 0)
 
 
 def test_too_few_rows_and_rows_without_an_outcome_are_refused():
