@@ -71,7 +71,9 @@ def test_every_column_is_in_one_group_which_names_its_subject():
     groups = encoder.groups_of()
     assert np.sort(np.concatenate(list(groups.values()))).tolist() == list(range(len(encoder.columns)))
     group_of = {encoder.columns[place]: name for name, places in groups.items() for place in places.tolist()}
-    assert group_of["log workers"] == "workers"
+    assert [group_of[f"log {name}"] for name in ("workers", "memory", "network", "disk", "price")] == [
+        "workers", "memory", "network", "disk", "price",
+    ]  # fmt: skip
     assert group_of["layers"] == group_of["convolution layers"] == "layers"
     assert group_of["log batch"] == group_of["log local batch"] == "batch size"
 
@@ -138,6 +140,13 @@ def test_a_job_and_a_type_that_were_never_seen_can_be_asked_about():
     assert np.isfinite(encoded.static).all()
     one_hots = [index for index, name in enumerate(encoder.columns) if name.startswith("is ")]
     assert len(set(encoded.static[0, one_hots])) == 1  # each is "not this one"
+
+
+def test_the_analytic_models_cost_is_its_hours_times_the_price():
+    rows = examples(1)
+    cost = rows.prior_time_s / 3600 * rows.candidates.price_usd_h
+    np.testing.assert_allclose(rows.prior(Objective.COST), cost)
+    np.testing.assert_array_equal(rows.prior(Objective.TIME), rows.prior_time_s)
 
 
 @pytest.mark.parametrize(("by", "value"), [("time", np.nan), ("time", 0.0), ("cost", np.inf), ("cost", -1.0)])
