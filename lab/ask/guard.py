@@ -20,6 +20,7 @@ import yaml
 
 from twinbed import ScenarioError
 from twinbed.files import read_user_text
+from twinbed.text import printable
 
 MOST_BYTES = 256 * 1024
 """Largest file, enough for some thousand containers. PyYAML reads it in two seconds."""
@@ -117,7 +118,7 @@ def usable(data: Any, where: str) -> Any:
         key, depth, value = pending.pop()
         problem = _problem(value) if depth <= MOST_DEPTH else f"nested deeper than {MOST_DEPTH} levels"
         if problem:
-            raise ScenarioError(f"{where}: {key and f'{key}: '}{problem}")
+            raise ScenarioError(f"{where}: {key and f'{printable(key)}: '}{problem}")
         if isinstance(value, dict):
             pending += [(name, depth + 1, name) for name in value]
             pending += [(f"{key}.{name}" if key else name, depth + 1, entry) for name, entry in value.items()]
