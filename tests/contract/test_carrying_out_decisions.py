@@ -143,7 +143,6 @@ def test_a_full_host_is_shared_in_proportion_to_requests(backend: Backend) -> No
 def test_what_a_heavy_container_leaves_goes_to_whom_needs_it(backend: Backend) -> None:
     # The heavy container wants so little that something is left even where other programs take nearly all.
     ran = backend.run(crowded([1.0, 0.02], backend.periods(40)), Scripted(requests=[0.25, 0.75]))
-
     light, heavy = shares_of(ran)
     # By weight alone the light container gets a third of the other.
     assert light > 0.6 * heavy > 0.0
