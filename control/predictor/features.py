@@ -239,7 +239,7 @@ def _of_jobs(
     groups += ["optimiser"] * len(optimisers)
     columns += [f"{name} layers" for name in _LAYERS] + ["has local run", *features]
     groups += ["layers"] * len(_LAYERS) + ["local run", *features]
-    table = np.full((len(jobs), len(columns)), np.nan)
+    table = np.empty((len(jobs), len(columns)))
     for row, job in zip(table, jobs, strict=True):
         run = job.local_run
         values = [take(job) for _, _, take in _JOB]
@@ -256,7 +256,7 @@ def _per_cpu_us(run: LocalRun | None) -> float:
     """Return the parameters per µs of CPU time in a step of one process, an indicator of the time per
     parameter.
     """
-    if run is None or not run.cpu_cores.size or not run.cpu_cores.any():
+    if run is None or not run.cpu_cores.any():
         return float("nan")
     return run.parameters / (1e6 * float(np.median(run.step_s)) * float(run.cpu_cores.mean()))
 
