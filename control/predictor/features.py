@@ -116,11 +116,10 @@ class Encoder:
         features = tuple(sorted({name for job in used for name in job.features}))
         optimisers = tuple(sorted({job.local_run.optimiser for job in used if job.local_run} - {""}))
         raw, columns, groups = _columns(examples, instances, features, optimisers)
-        with np.errstate(invalid="ignore"):
-            known = np.isfinite(raw)
-            count = np.maximum(known.sum(axis=0), 1)
-            mean = np.where(known, raw, 0).sum(axis=0) / count
-            scale = np.sqrt(np.where(known, (raw - mean) ** 2, 0).sum(axis=0) / count)
+        known = np.isfinite(raw)
+        count = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, raw, 0).sum(axis=0) / count
+        scale = np.sqrt(np.where(known, (raw - mean) ** 2, 0).sum(axis=0) / count)
         series = np.array([_series(job.local_run) for job in used])
         series_scale = series.std(axis=(0, 1))
         return Encoder(
@@ -140,7 +139,7 @@ class Encoder:
         raw, _, _ = _columns(examples, self.instances, self.features, self.optimisers)
         static = (raw - self.mean) / self.scale
         series = np.array([_series(job.local_run) for job in examples.jobs])
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore"):
             prior = np.log(examples.prior_time_s)
             log_price = np.log(examples.candidates.price_usd_h)
         return Encoded(

@@ -146,6 +146,19 @@ def test_unknown_values_are_the_mean_of_the_known_ones():
 
 
 @pytest.mark.filterwarnings("error")
+def test_a_free_cluster_without_a_disk_has_an_unknown_price_and_disk():
+    rows = learned(Job("a", local_run=RUN, batch=32))
+    for quantity in ("price_usd_h", "disk_gib"):
+        getattr(rows.candidates, quantity)[3] = 0.0
+    rows.prior_time_s[3] = 0.0
+    encoded = Encoder.fit(rows).encode(rows)
+    assert encoded.prior[3] == encoded.log_price[3] == -np.inf
+    for name in ("log price", "log disk"):
+        values = table(rows)[name]
+        assert values[3] == pytest.approx(np.delete(values, 3).mean()), name
+
+
+@pytest.mark.filterwarnings("error")
 def test_a_run_that_used_no_cpu_has_no_parameters_per_cpu_time():
     idle = replace(RUN, cpu_cores=np.zeros_like(CPU))
     columns = table(learned(Job("a", local_run=RUN, batch=32), Job("b", local_run=idle, batch=32)))
