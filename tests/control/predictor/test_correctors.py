@@ -138,6 +138,20 @@ def test_trees_are_those_of_their_seed():
     assert not np.array_equal(first, other)
 
 
+def test_trees_are_learned_in_one_thread(monkeypatch):
+    threads = []
+
+    class Watched(XGBRegressor):
+        def fit(self, *args):
+            threads.append(self.n_jobs)
+            return super().fit(*args)
+
+    monkeypatch.setattr("xgboost.XGBRegressor", Watched)
+    (*_, trees) = learner()._untrained()
+    assert learner().fit(trees).trees is not None
+    assert threads == [1]
+
+
 def test_the_columns_of_scaling_are_the_ones_that_are_named(monkeypatch):
     seen = []
 
