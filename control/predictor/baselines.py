@@ -21,7 +21,7 @@ from control.predictor.features import Encoded, Encoder
 from twinbed import ScenarioError
 
 THREADS = 1
-"""Threads that a library may use. With one, figures are the same on every machine."""
+"""Threads that XGBoost may use. With one, figures are the same on every machine."""
 
 
 class Baseline(StrEnum):
@@ -55,7 +55,7 @@ class Fitted:
     def predict_encoded(self, encoded: Encoded) -> Real:
         """See Predictor."""
         if self.name.classifies:
-            probability: Real = self.model.predict_proba(encoded.static)[:, -1].astype(np.float64)
+            probability: Real = self.model.predict_proba(encoded.static)[:, 1]
             return probability
         values: Real = self.model.predict(encoded.static).astype(np.float64)
         return values
@@ -69,8 +69,8 @@ def fit(name: Baseline, by: Objective, examples: Examples, seed: int) -> Fitted:
     encoder = Encoder.fit(examples)
     value = examples.objective(by)
     target = best(value, examples.job) if name.classifies else value
-    if name.classifies and target.all() == target.any():
-        raise ScenarioError(f"{name}: all rows are {'among' if target.all() else 'not among'} the best")
+    if name.classifies and target.all():
+        raise ScenarioError(f"{name}: all rows are among the best")
     return Fitted(name, encoder, _new(name, seed).fit(encoder.encode(examples).static, target))
 
 
@@ -85,10 +85,10 @@ def _new(name: Baseline, seed: int) -> Any:
         case Baseline.POISSON:
             return PoissonRegressor(alpha=1e-3, max_iter=2000)
         case Baseline.FOREST:
-            return RandomForestRegressor(random_state=seed, n_jobs=THREADS)
+            return RandomForestRegressor(random_state=seed)
         case Baseline.XGBOOST:
-            return XGBRegressor(random_state=seed, n_jobs=THREADS)
+            return XGBRegressor(n_jobs=THREADS)
         case Baseline.LOGISTIC:
             return LogisticRegression(max_iter=2000)
         case Baseline.FOREST_CLASSIFIER:
-            return RandomForestClassifier(random_state=seed, n_jobs=THREADS)
+            return RandomForestClassifier(random_state=seed)

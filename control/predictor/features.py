@@ -116,11 +116,10 @@ class Encoder:
         features = tuple(sorted({name for job in used for name in job.features}))
         optimisers = tuple(sorted({job.local_run.optimiser for job in used if job.local_run} - {""}))
         raw, columns, groups = _columns(examples, instances, features, optimisers)
-        with np.errstate(invalid="ignore"):
-            known = np.isfinite(raw)
-            count = np.maximum(known.sum(axis=0), 1)
-            mean = np.where(known, raw, 0).sum(axis=0) / count
-            scale = np.sqrt(np.where(known, (raw - mean) ** 2, 0).sum(axis=0) / count)
+        known = np.isfinite(raw)
+        count = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, raw, 0).sum(axis=0) / count
+        scale = np.sqrt(np.where(known, (raw - mean) ** 2, 0).sum(axis=0) / count)
         series = np.array([_series(job.local_run) for job in used])
         series_scale = series.std(axis=(0, 1))
         return Encoder(
@@ -140,7 +139,7 @@ class Encoder:
         raw, _, _ = _columns(examples, self.instances, self.features, self.optimisers)
         static = (raw - self.mean) / self.scale
         series = np.array([_series(job.local_run) for job in examples.jobs])
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore"):
             prior = np.log(examples.prior_time_s)
             log_price = np.log(examples.candidates.price_usd_h)
         return Encoded(
@@ -239,7 +238,7 @@ def _of_jobs(
     groups += ["optimiser"] * len(optimisers)
     columns += [f"{name} layers" for name in _LAYERS] + ["has local run", *features]
     groups += ["layers"] * len(_LAYERS) + ["local run", *features]
-    table = np.full((len(jobs), len(columns)), np.nan)
+    table = np.empty((len(jobs), len(columns)))
     for row, job in zip(table, jobs, strict=True):
         run = job.local_run
         values = [take(job) for _, _, take in _JOB]
@@ -256,7 +255,7 @@ def _per_cpu_us(run: LocalRun | None) -> float:
     """Return the parameters per µs of CPU time in a step of one process, an indicator of the time per
     parameter.
     """
-    if run is None or not run.cpu_cores.size or not run.cpu_cores.any():
+    if run is None or not run.cpu_cores.any():
         return float("nan")
     return run.parameters / (1e6 * float(np.median(run.step_s)) * float(run.cpu_cores.mean()))
 

@@ -49,7 +49,7 @@ class Domain:
     def of(encoded: Encoded) -> Domain:
         """Return the domain of the training rows."""
         distance = _to_nearest(encoded.static, encoded.static, itself=True)
-        return Domain(encoded.static, float(np.quantile(distance, _FAR)) if len(distance) else 0.0)
+        return Domain(encoded.static, float(np.quantile(distance, _FAR)))
 
     def outside(self, encoded: Encoded) -> Flags:
         """Return the rows that are farther from the training rows than these are from each other, bool[n]."""
@@ -60,11 +60,10 @@ def _to_nearest(rows: Real, others: Real, *, itself: bool) -> Real:
     """Return the mean distance to the nearest rows, divided by √f, float64[n]."""
     from scipy.spatial import KDTree
 
-    columns = max(rows.shape[1], 1)
     skipped = 1 if itself else 0
     count = min(_NEIGHBOURS, len(others) - skipped)
     if count < 1:
         return np.zeros(len(rows))
     distance, _ = KDTree(others).query(rows, k=list(range(1 + skipped, count + skipped + 1)))
-    nearest: Real = distance.mean(axis=1) / np.sqrt(columns)
+    nearest: Real = distance.mean(axis=1) / np.sqrt(rows.shape[1])
     return nearest

@@ -139,7 +139,7 @@ def from_arrays(kind: Kind, statics: int, arrays: Mapping[str, NDArray[np.float6
         values = arrays[name]
         if tuple(tensor.shape) != values.shape or not np.isfinite(values).all():
             raise ScenarioError(f"network {kind}: {name} has another shape, or a value that is no number")
-        own[name] = torch.as_tensor(values).to(tensor.dtype)
+        own[name] = torch.as_tensor(values)
     network.load_state_dict(own)
     network.eval()
     return network

@@ -129,7 +129,7 @@ def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:
     level = float(value.mean()) if np.isnan(prior).any() else 0.0
     error = value - np.where(np.isnan(prior), level, prior)
     rng = np.random.default_rng(seed)
-    rows = folds_of_rows(len(examples), min(_FOLDS, len(examples)), rng)
+    rows = folds_of_rows(len(examples), _FOLDS, rng)
     jobs = folds_of_jobs(examples.job) if len(np.unique(examples.job)) > 1 else rows
     learner = _Learner(encoded.static, error, np.isin(encoder.columns, SCALING), seed)
     chosen, job_errors = learner.choose(jobs)

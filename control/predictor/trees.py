@@ -26,7 +26,7 @@ class Trees:
     left, right: positions of the children, int64[T, N]; a leaf's children are itself.
     feature: column that a node compares, int64[T, N].
     threshold: values below it, and unknown ones, go left, float32[T, N].
-    value: value of each leaf, float64[T, N].
+    value: value of each leaf, float64[T, N]; those of other nodes are not used.
 
     Raises ScenarioError for arrays of different shapes, values that are not numbers, or a child above its
     parent.
@@ -40,8 +40,8 @@ class Trees:
 
     def __post_init__(self) -> None:
         shapes = {getattr(self, column.name).shape for column in fields(self)}
-        if len(shapes) != 1 or self.left.ndim != 2:
-            raise ScenarioError(f"trees: arrays of shapes {sorted(shapes)}; expected one")
+        if len(shapes) != 1 or self.left.ndim != 2 or not self.left.shape[1]:
+            raise ScenarioError(f"trees: arrays of shapes {sorted(shapes)}; expected one, with nodes")
         place = np.arange(self.left.shape[1])
         for child in (self.left, self.right):
             if ((child < place) | (child >= self.left.shape[1])).any():
@@ -89,13 +89,13 @@ def _tree(tree: Mapping[str, Any], longest: int) -> tuple[Whole, Whole, Whole, R
         return np.append(np.asarray(values, dtype), np.zeros(longest - nodes, dtype))
 
     left, right = (padded(tree[f"{side}_children"], np.int64) for side in ("left", "right"))
-    leaf = (left < 0) | (place >= nodes)
+    leaf = left <= 0  # a leaf's child is -1, and the padding's 0; the root is nobody's child
     conditions = padded(tree["split_conditions"], np.float64)
     # XGBoost stores a leaf's value as its condition (RegTree).
     return (
         np.where(leaf, place, left),
         np.where(leaf, place, right),
-        np.where(leaf, 0, padded(tree["split_indices"], np.int64)),
-        np.where(leaf, 0.0, conditions),
-        np.where(leaf, conditions, 0.0),
+        padded(tree["split_indices"], np.int64),
+        conditions,
+        conditions,
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from control.jobs import Objective, Real, Whole
 from control.predictor.evaluation import cross_validated
-from control.predictor.examples import Examples, folds_of_jobs, folds_of_rows
+from control.predictor.examples import FEWEST_ROWS, Examples, folds_of_jobs, folds_of_rows
 from control.predictor.features import Encoded, Encoder
 from control.predictor.networks import Kind
 from control.predictor.training import Schedule, Trained, train
@@ -81,7 +81,8 @@ def train_network(
     trainings done and of all; one takes about ten seconds for 350 rows. Raises ScenarioError as `train`.
     """
     kind = Kind.COST if by is Objective.COST else Kind.TIME
-    rows = folds_of_rows(len(examples), min(_FOLDS, len(examples)), np.random.default_rng(seed))
+    examples.check_known(by, FEWEST_ROWS)
+    rows = folds_of_rows(len(examples), _FOLDS, np.random.default_rng(seed))
     jobs = folds_of_jobs(examples.job) if len(np.unique(examples.job)) > 1 else rows
     of, done = 1 + len(rows) + len(jobs), 0
 

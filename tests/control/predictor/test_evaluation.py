@@ -3,7 +3,15 @@ import pytest
 from sklearn.metrics import r2_score, roc_auc_score
 
 from control.jobs import Objective
-from control.predictor.evaluation import accuracy, auc, coverage, cross_validated, selection
+from control.predictor.evaluation import (
+    Selection,
+    accuracy,
+    auc,
+    coverage,
+    cross_validated,
+    picks,
+    selection,
+)
 from control.predictor.examples import folds_of_jobs
 from tests.made_up_jobs import examples
 from twinbed import ScenarioError
@@ -35,6 +43,7 @@ def test_of_likelihoods_what_is_likely_is_picked():
     true = np.array([10.0, 11, 12, 30, 40])
     judged = selection(np.array([0.9, 0.6, 0.4, 0.7, 0.1]), true, likelihoods=True)
     assert (judged.best, judged.hits, judged.false_positives) == (3, 2, 1)
+    assert judged.auc == pytest.approx(4 / 6)  # 0.9 is above both others, 0.6 and 0.4 above one
 
 
 def test_no_row_is_predicted_by_what_has_seen_it():
@@ -58,3 +67,51 @@ def test_no_row_is_predicted_by_what_has_seen_it():
 def test_one_row_is_no_evidence():
     with pytest.raises(ScenarioError, match="at least two"):
         accuracy(np.ones(1), np.ones(1))
+
+
+def test_errors_by_hand():
+    judged = accuracy(np.array([2.0, 2.0]), np.array([1.0, 2.0]))
+    # Errors 1 and 0, relative 1 and 0; the values' squares around their mean sum to 0.5.
+    assert (judged.rmse, judged.r2, judged.median_error) == (np.sqrt(0.5), -1.0, 0.5)
+    assert np.isnan(accuracy(np.array([1.0, 2.0]), np.ones(2)).r2)
+
+
+def test_a_row_in_no_fold_has_no_prediction():
+    rows = examples(1)
+
+    class One:
+        def predict(self, asked):
+            return np.ones(len(asked))
+
+    judged = cross_validated(lambda _: One(), rows, [np.array([3]), np.array([5, 4])])
+    assert np.flatnonzero(~np.isnan(judged)).tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("said", "picked"),
+    [
+        ([0.9, 0.8, 0.7, 0.65, 0.6, 0.55, 0.52], 6),
+        ([0.9, 0.8, 0.7, 0.65, 0.6, 0.55, 0.55], 7),  # the last two tie
+        ([0.5, 0.49, 0.1, 0.1, 0.1, 0.1, 0.1], 1),
+    ],
+)
+def test_the_six_likeliest_are_picked_and_ties_if_they_are_as_likely_as_not(said, picked):
+    assert np.flatnonzero(picks(np.array(said), likelihoods=True)).tolist() == list(range(picked))
+
+
+@pytest.mark.parametrize(
+    ("hits", "wrong", "good"), [(5, 2, True), (4, 2, True), (3, 2, False), (4, 3, False), (5, 3, False)]
+)
+def test_a_good_selection_misses_one_of_the_best_at_most_and_has_two_others_at_most(hits, wrong, good):
+    assert Selection(1.0, 5, hits, wrong).good == good
+
+
+def test_the_edges_of_an_interval_belong_to_it():
+    one = np.ones(4)
+    assert coverage(one, 2 * one, np.array([0.9, 1.0, 2.0, 2.1])) == 0.5
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_one_class_alone_has_no_auc(same):
+    with np.errstate(all="raise"):
+        assert np.isnan(auc(np.arange(3.0), np.full(3, same)))

@@ -7,7 +7,7 @@ from control.jobs import Configuration, InstanceType, Job, Objective, candidates
 from control.predictor.examples import best, folds_of_jobs, folds_of_rows, of_one_job
 from control.predictor.features import POINTS, SCALING, SERIES, SERIES_COLUMNS, Encoder
 from tests.made_up_jobs import PRICES, TYPES, examples
-from twinbed import ScenarioError
+from twinbed import InvariantError, ScenarioError
 
 
 def test_the_best_are_few_and_near_the_lowest():
@@ -17,6 +17,7 @@ def test_the_best_are_few_and_near_the_lowest():
     assert best(value, job).tolist() == [True] * 4 + [False] * 2 + [True, True, False]
     assert best(np.ones(8), np.zeros(8, int)).all()
     assert best(np.linspace(1, 1.4, 9), np.zeros(9, int)).sum() == 5
+    assert best(np.array([10.0, 15.0, 15.1]), np.zeros(3, int)).tolist() == [True, True, False]
 
 
 def test_folds_hold_every_row_once():
@@ -26,6 +27,10 @@ def test_folds_hold_every_row_once():
     with pytest.raises(ScenarioError, match="at least two"):
         folds_of_jobs(np.zeros(3, int))
     assert [len(fold) for fold in folds_of_rows(5, 2, np.random.default_rng(0))] == [3, 2]
+    assert sorted(map(len, folds_of_rows(5, 5, np.random.default_rng(0)))) == [1] * 5
+    assert all((np.diff(fold) > 0).all() for fold in folds_of_rows(23, 5, np.random.default_rng(0)))
+    first, other = (np.concatenate(folds_of_rows(23, 5, np.random.default_rng(seed))) for seed in (0, 1))
+    assert not np.array_equal(first, other)
     for folds in (1, 6):
         with pytest.raises(ScenarioError, match=f"{folds} folds of 5 rows"):
             folds_of_rows(5, folds, np.random.default_rng(0))
@@ -40,6 +45,8 @@ def test_columns_are_standardised_by_the_rows_that_were_learned_from():
     assert np.abs(encoded.static.mean(axis=0)).max() < 1e-9
     spread = encoded.static.std(axis=0)
     assert set(np.round(spread, 9)) <= {0.0, 1.0}
+    assert np.abs(encoded.series.mean(axis=(0, 1))).max() < 1e-9
+    assert set(np.round(encoded.series.std(axis=(0, 1)), 9)) <= {0.0, 1.0}
     alone = encoder.encode(rows.take(np.array([3])))
     np.testing.assert_array_equal(alone.static[0], encoded.static[3])
     np.testing.assert_array_equal(encoded.log_price, np.log(rows.candidates.price_usd_h))
@@ -171,3 +178,39 @@ def test_what_a_step_costs_per_parameter_is_told_by_batch_and_by_being_alone():
     np.testing.assert_allclose(column["parameters alone"][here & alone], expected)
     np.testing.assert_allclose(column["parameters alone"][~alone], 0.0, atol=1e-12)
     np.testing.assert_allclose(column["parameters × log batch"], 0.0, atol=1e-12)  # the local run's own batch
+
+
+@pytest.mark.parametrize("column", ["job", "time_s", "cost_usd", "prior_time_s"])
+def test_a_column_of_another_length_is_refused(column):
+    rows = examples(1)
+    with pytest.raises(InvariantError, match="24 candidates and columns of other lengths"):
+        replace(rows, **{column: getattr(rows, column)[1:]})
+
+
+@pytest.mark.parametrize("place", [-1, 2])
+def test_a_row_of_no_job_is_refused(place):
+    rows = examples(2)
+    rows.job[3] = place
+    with pytest.raises(InvariantError, match="beyond the 2"):
+        replace(rows)
+
+
+def test_rows_to_learn_from_are_counted_and_their_outcomes_may_be_small():
+    rows = examples(1)
+    rows.cost_usd[:] = 0.01
+    rows.check_known(Objective.COST)
+    rows.take(np.array([0])).check_known(Objective.COST)
+    rows.check_known(Objective.COST, 24)
+    with pytest.raises(ScenarioError, match="24 rows to learn from; at least 25"):
+        rows.check_known(Objective.COST, 25)
+
+
+def test_rows_to_predict_have_no_outcomes_and_a_prior_where_it_is_given():
+    rows = examples(1)
+    asked = of_one_job(rows.jobs[0], rows.candidates)
+    for unknown in (asked.time_s, asked.cost_usd, asked.prior_time_s):
+        assert np.isnan(unknown).all()
+    known = of_one_job(rows.jobs[0], rows.candidates, rows.prior_time_s)
+    assert np.isnan(known.time_s).all()
+    np.testing.assert_array_equal(known.prior_time_s, rows.prior_time_s)
+    assert known.job.tolist() == [0] * 24

@@ -37,8 +37,9 @@ def test_conformal_intervals_cover_new_errors_as_often_as_they_say():
 
 def test_too_few_errors_say_nothing():
     assert factor(np.ones(5), 0.9) == np.inf
-    with pytest.raises(ScenarioError, match="between 0 and 1"):
-        factor(np.ones(5), 1.0)
+    for coverage in (0.0, 1.0):
+        with pytest.raises(ScenarioError, match="between 0 and 1"):
+            factor(np.ones(5), coverage)
 
 
 def test_a_row_is_outside_where_its_three_nearest_are_farther_than_those_of_others():
@@ -59,6 +60,27 @@ def test_a_row_is_outside_where_its_three_nearest_are_farther_than_those_of_othe
         False,
         True,
     ]
+
+
+def test_a_factor_by_hand():
+    errors = np.array([0.9, 0.1, 0.3, 0.2, 0.5, 0.4, 0.6, 0.8, 0.7])
+    assert factor(errors, 0.5) == pytest.approx(np.exp(0.5))
+    assert factor(errors) == pytest.approx(np.exp(0.9))  # (9 + 1) · 0.9 is the ninth of nine
+    assert factor(errors, 0.91) == np.inf
+
+
+def test_few_rows_are_as_far_apart_as_their_others():
+    rows = examples(1)
+    encoded = Encoder.fit(rows).encode(rows)
+
+    def at(*places):
+        return replace(encoded, static=np.array([places]).T)
+
+    assert Domain.of(at(1.0)).far == 0.0
+    assert Domain.of(at(1.0, 3.0)).far == 2.0
+    # 0 and 2 are 2 and 6 away on average from the other two, 6 is 5 away; the 99th percentile is near 5.
+    assert Domain.of(at(0.0, 2.0, 6.0)).far == pytest.approx(5 - 0.02)
+    assert Domain.of(at(1.0, 3.0)).outside(at(1.0, 5.0, 7.0)).tolist() == [False, True, True]
 
 
 def test_rows_unlike_any_other_are_flagged():

@@ -45,3 +45,45 @@ def test_a_tree_that_is_a_leaf():
     leaf = np.zeros((1, 1), np.int64)
     trees = Trees(leaf, leaf, leaf, leaf.astype(np.float32), np.array([[2.5]]))
     assert trees.of(np.zeros((3, 1))).tolist() == [2.5] * 3
+
+
+def stump(**changed):
+    """A tree that says 10 left of 1.5, and 20 right of it."""
+    columns = {
+        "left": np.array([[1, 1, 2]]),
+        "right": np.array([[2, 1, 2]]),
+        "feature": np.array([[1, 0, 0]]),
+        "threshold": np.array([[1.5, 0, 0]], np.float32),
+        "value": np.array([[0.0, 10, 20]]),
+    }
+    return Trees(**(columns | changed))
+
+
+def test_the_threshold_itself_goes_right_and_unknown_values_go_left():
+    rows = np.column_stack((np.full(4, 9.0), [1.4, 1.5, 1.6, np.nan]))
+    assert stump().of(rows).tolist() == [10, 20, 20, 10]
+
+
+def test_the_sum_of_no_tree_is_zero():
+    trees = stump(**{name: getattr(stump(), name)[:0] for name in Trees.__slots__})
+    assert trees.of(np.ones((2, 1))).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"right": np.array([[3, 1, 2]])}, "or nowhere"),
+        ({"threshold": np.array([[np.inf, 0, 0]], np.float32)}, "not a number"),
+        ({"feature": np.array([[-1, 0, 0]])}, "negative"),
+        ({name: getattr(stump(), name)[0] for name in Trees.__slots__}, "expected one"),
+        ({name: getattr(stump(), name)[:, :0] for name in Trees.__slots__}, "with nodes"),
+    ],
+)
+def test_a_stump_that_is_no_tree_is_refused(changed, message):
+    with pytest.raises(ScenarioError, match=message):
+        stump(**changed)
+
+
+def test_rows_of_as_many_columns_as_the_highest_feature_are_too_narrow():
+    with pytest.raises(ScenarioError, match="more than the 1 features"):
+        stump().of(np.ones((2, 1)))
