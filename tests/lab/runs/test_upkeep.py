@@ -111,3 +111,12 @@ def test_a_size_has_a_unit(text, wanted):
     assert size(text) == wanted
     with pytest.raises(ScenarioError, match=r"^5: expected a number and B, KiB"):
         size("5")
+
+
+def test_runs_are_newest_first_whatever_the_zone_and_form_of_their_times(store):
+    store.publish(manifest("first-a-1", created_at="2026-01-01T01:00:00+02:00"), tables())
+    store.publish(manifest("second-a-1", created_at="2026-W01-4T00:00:00+00:00"), tables())
+    store.publish(manifest("third-a-1", created_at="20260101T000000.5Z"), tables())
+    listed = store.list()
+    assert listed["id"].tolist() == ["third-a-1", "second-a-1", "first-a-1"]
+    assert listed["created_at"].tolist()[-1] == "2025-12-31T23:00:00.000+00:00"
