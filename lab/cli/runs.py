@@ -257,6 +257,7 @@ def du(
     emit(from_frame(frame, facts), form)
 
 
+@app.command("gc", hidden=True)
 @app.command()
 def prune(
     keep: Annotated[int | None, option("N", "Keep the newest N runs of every scenario.", min=0)] = None,
