@@ -14,6 +14,7 @@ NAMES = ("app", "control", "kernel", "lab", "scenarios", "testbed", "traces", "t
 EXTRAS = {
     "explorer": ("altair", "streamlit", "vl_convert"),
     "cloud": ("safetensors", "sklearn", "torch", "xgboost"),
+    "kubernetes": ("httpx2", "lightkube"),
     "scale": ("dask", "distributed", "fsspec", "optuna", "s3fs"),
     "testbed": (
         "cryptography", "google", "grpc", "hdrh", "httptools", "mininet", "prometheus_client", "pyroute2",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lab.cloud.run.predicting import Judged
 
 _JUDGED = (
-    Column("by", "of"), Column("model", "model"), Column("left_out", "left out"),
+    Column("by", "predicts"), Column("model", "model"), Column("left_out", "left out"),
     Column("rmse", "RMSE (h, $)", decimals=3), Column("r2", "R²", decimals=3),
     Column("median_error", "median error", percent=True, decimals=1),
     Column("auc", "AUC of the best", decimals=3), Column("found", "found", decimals=0),
@@ -29,7 +29,7 @@ _JUDGED = (
     Column("coverage", "in 90 % interval", percent=True, decimals=1),
 )  # fmt: skip
 _TRAINED = (
-    Column("by", "of"),
+    Column("by", "predicts"),
     Column("model", "model"),
     Column("rows", "rows", decimals=0),
     Column("corrector", "corrector of known, of other applications"),
@@ -79,11 +79,11 @@ def train(
 
     check_place(folder=out)
     table, rows = _examples(runs, jobs)
-    out.mkdir(exist_ok=True)
     records: list[Record] = []
     with Bar(len(Objective), wanted=not no_progress) as bar:
         for by in Objective:
             learned, card = predicting.train_with_card(model, rows, by, seed, table, bar)
+            out.mkdir(exist_ok=True)
             path = out / f"{by}.twinbed-predictor"
             model_file.write(learned, card, path)
             bar(str(by), 1.0)

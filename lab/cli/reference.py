@@ -52,7 +52,8 @@ def _verbs(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     if command.invoke_without_command:
         yield name, command
     for key, inner in command.commands.items():
-        yield from _verbs(inner, f"{name} {key}")
+        if not inner.hidden:
+            yield from _verbs(inner, f"{name} {key}")
 
 
 def _section(name: str, verb: Any) -> str:

@@ -223,9 +223,9 @@ def query(
     sql: Annotated[
         str,
         typer.Argument(
-            help="SQL over the tables runs, summary, containers, events, periods, requests (runs with "
-            "clients), spans (of a sample of requests), outages and series (fabrics). All but the first have "
-            "a column `run`."
+            help="SQL over the tables runs, summary, containers, events, periods, requests, spans "
+            "(containers), outages, series, causes, accuracy (fabrics), jobs, queue, spans (clusters), "
+            "spans, market, losses (spot machines). All but the first have a column `run`."
         ),
     ],
     store: StoreOption = None,
@@ -257,6 +257,7 @@ def du(
     emit(from_frame(frame, facts), form)
 
 
+@app.command("gc", hidden=True)
 @app.command()
 def prune(
     keep: Annotated[int | None, option("N", "Keep the newest N runs of every scenario.", min=0)] = None,

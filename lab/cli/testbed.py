@@ -311,6 +311,8 @@ def _besides(row: Record) -> str:
     """Return a row's details as text."""
     counts = [(row[column.key], column.title) for column in _DETAILS if row.get(column.key)]
     words = [f"{count} {_PLURAL.sub('', title, 1) if count == 1 else title}" for count, title in counts]
+    if not words and row["state"] == _LEFT and not row["processes"] and not row["networks"]:
+        words = ["files in /run/twinbed"]
     return ", ".join(words).lower().replace(" tor", " ToR").replace("oci", "OCI")
 
 

@@ -81,7 +81,8 @@ def tune(
     if loaded.vary:
         raise ScenarioError(f"{loaded.name}: vary has no meaning for tune; fix it with --set KEY=VALUE")
     kind = kinds.of(loaded)
-    metric = metric_named(kind, minimise or maximise or "", "--minimise" if minimise else "--maximise")
+    aim = minimise or maximise or ""
+    metric = metric_named(kind, aim, f"--{'minimise' if minimise else 'maximise'} {aim}")
     limits = [Limit.parse(text, kind) for text in subject_to or []]
     tuned_one = single(loaded, ranges)
     ranges = [entry.fitted(tuned_one) for entry in ranges]

@@ -114,9 +114,10 @@ Progress = Callable[[float], None]
 class Question:
     """A request for a history.
 
-    selector: matchers, `label="text"`, separated by commas; "" for every container start_s, end_s: the time,
-    s since 1970; both are moved to multiples of the step step_s: length of an interval, s replica_labels:
-    labels by which the replicas of one Prometheus differ
+    selector: matchers, `label="text"`, separated by commas; "" for every container
+    start_s, end_s: the time, s since 1970; both are moved to multiples of the step
+    step_s: length of an interval, s
+    replica_labels: labels by which the replicas of one Prometheus differ
     """
 
     selector: str

@@ -75,9 +75,11 @@ class Column:
 class Result:
     """The result of a verb: records over columns, with facts before and notes after them.
 
-    facts: name → value, the subject of the table legend: how to read the table, one line notes: one or two
-    sentences each aside: key of the column that names the records where these stand side by side, with one
-    record per table column and one quantity per line; None: one record per line
+    facts: name → value, the subject of the table
+    legend: how to read the table, one line
+    notes: one or two sentences each
+    aside: key of the column that names the records where these stand side by side, with one record per table
+        column and one quantity per line; None: one record per line
     """
 
     columns: tuple[Column, ...]

@@ -30,9 +30,15 @@ class Quota:
         self._looked_s, self._most, self._used = -math.inf, math.inf, 0
 
     def get(self) -> int | None:
-        """Return the quota in bytes, None if there is none."""
+        """Return the quota in bytes, None if there is none. Raises StoreError if it cannot be understood."""
         shelf = self._store.shelf(_SHELF)
-        return int(shelf.read(_FILE)) if _FILE in shelf.names() else None
+        if _FILE not in shelf.names():
+            return None
+        try:
+            return int(shelf.read(_FILE))
+        except ValueError:
+            where = f"{self._store.location}/{_SHELF}/{_FILE}"
+            raise StoreError(f"{where}: no number; set the quota anew: twinbed runs quota SIZE") from None
 
     def set(self, most: int | None) -> None:
         """Set the quota in bytes; None: no quota."""

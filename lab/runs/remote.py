@@ -297,7 +297,9 @@ class ObjectStore(RunStore):
         except ModuleNotFoundError:
             raise
         except ImportError as error:
-            raise StoreError(f"{self.location}: {_line(error)}; pip install 'twinbed[scale]'") from None
+            # fsspec names the missing package itself. The extra only has that of S3.
+            cure = "; pip install 'twinbed[scale]'" if self.location.startswith("s3:") else ""
+            raise StoreError(f"{self.location}: {printable(str(error))}{cure}") from None
         except Exception as error:
             raise StoreError(f"{self.location}: {_line(error)}") from None
 

@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,8 +198,7 @@ class RunStore:
         return indexing.shown(self._listing())
 
     def open(self, run_id: str) -> Run:
-        """Return the run with this id, or the only one whose id begins with it. Raises StoreError if there
-        is none."""
+        """Return the run with this id, or the only one whose id begins with it. Raises StoreError."""
         if run_id and Path(run_id).name == run_id and self._stands(run_id):
             return self._read(run_id)
         matches = [
@@ -417,20 +417,22 @@ def completed(
 
 
 def manifest_of(text: bytes, where: str, name: str) -> tuple[Mapping[str, Any], Kind]:
-    """Return the manifest in a file, and its kind.
+    """Return the manifest in a file, with its time in UTC, and its kind.
 
     Raises StoreError that begins with `where` unless it is the manifest of the run `name`.
     """
     try:
         manifest = checked(text)
-    except StoreError as error:
+        made = datetime.fromisoformat(manifest["created_at"]).astimezone(UTC)
+    except (StoreError, OverflowError) as error:
         raise StoreError(f"{where}: {MANIFEST}: {error}") from None
     if manifest["id"] != name:
         raise StoreError(f"{where}: its manifest says it is {manifest['id']}")
     kind = kinds.of_manifest(manifest)
     if kind is None:
         raise StoreError(f"{where}: its conditions are of no kind that is known here; update twinbed")
-    return manifest, kind
+    # Lists compare times as text, so all have the zone and the form that twinbed writes.
+    return {**manifest, "created_at": made.isoformat(timespec="milliseconds")}, kind
 
 
 def _discard(path: Path) -> None:

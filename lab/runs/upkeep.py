@@ -54,9 +54,9 @@ class Tags:
             self._shelf.remove(f"{tag}@{run_id}")
 
 
-_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_AGE = re.compile(r"(\d{1,15}(?:\.\d+)?)([smhdw])")
 _AGE_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)")
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)")
 _SIZE_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 

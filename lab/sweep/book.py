@@ -12,11 +12,13 @@ import json
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
+import pyarrow as pa
 
 from lab.runs.shelf import FolderShelf, Shelf
 from lab.runs.store import RunStore
@@ -46,7 +48,7 @@ class Book:
         frames = [self._old]
         for name in self._shelf.names():
             if name.startswith(("part", "metrics")) and name.endswith(".parquet"):
-                frame = pd.read_parquet(io.BytesIO(self._shelf.read(name)))[self._columns]
+                frame = _rows(self._shelf.read(name), self._columns)
                 frames.append(frame)
                 if name.startswith(f"part{self._suffix}."):
                     self._parts.append(name)
@@ -105,6 +107,13 @@ def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     full = [frame for frame in frames if len(frame)] or list(frames[:1])
     frame = pd.concat(full, ignore_index=True).drop_duplicates(["cell", "seed"], keep="last")
     return frame.sort_values(["cell", "seed"], ignore_index=True)
+
+
+def _rows(content: bytes, columns: list[str]) -> pd.DataFrame:
+    """Return the rows in a file's content; none if it is damaged, because their runs can be read again."""
+    with suppress(pa.ArrowException, OSError, KeyError):
+        return pd.read_parquet(io.BytesIO(content))[columns]
+    return pd.DataFrame(columns=columns)
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:
@@ -174,7 +183,7 @@ def course(root: Path, sweep: Noted, metrics: Sequence[str]) -> Course:
     for name in names:
         try:
             if name.startswith(("part", "metrics")) and name.endswith(".parquet"):
-                frames.append(pd.read_parquet(io.BytesIO(shelf.read(name)))[columns])
+                frames.append(_rows(shelf.read(name), columns))
             elif name.startswith("failures") and name.endswith(".csv"):
                 failures.append(pd.read_csv(io.BytesIO(shelf.read(name))))
         except StoreError:

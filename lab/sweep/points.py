@@ -109,8 +109,12 @@ def _varied(text: str) -> tuple[str, list[Any]]:
 
 def _rows(table: Path) -> list[tuple[str, dict[str, str]]]:
     """Return the rows of a CSV file with their line numbers. Raises ScenarioError."""
-    reader = csv.DictReader(io.StringIO(read_user_text(table, MIB)), strict=True)
+    text = read_user_text(table, MIB).removeprefix("\ufeff")
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
+        keys = reader.fieldnames or ()
+        if len(set(keys)) < len(keys):
+            raise ScenarioError(f"{table}: line 1: a key is given twice")
         rows = [(f"{table}: line {reader.line_num}", row) for row in reader]
     except csv.Error as error:
         raise ScenarioError(f"{table}: line {reader.line_num}: {error}") from None
@@ -118,7 +122,7 @@ def _rows(table: Path) -> list[tuple[str, dict[str, str]]]:
         raise ScenarioError(f"{table}: no rows; the first line has the keys, and every further line a point")
     for where, row in rows:
         if None in row or None in row.values() or "" in row.values():
-            raise ScenarioError(f"{where}: expected a value for each of {', '.join(reader.fieldnames or ())}")
+            raise ScenarioError(f"{where}: expected a value for each of {', '.join(keys)}")
     return rows
 
 

@@ -27,9 +27,11 @@ _LIMIT = re.compile(r"\s*([\w.]+)\s*(<=|>=|<|>)\s*(-?[0-9.]+(?:e[+-]?[0-9]+)?)\s
 
 
 def metric_named(kind: Kind, text: str, where: str) -> Metric:
-    """Return the metric with this key, or the only one whose key contains the text. Raises ScenarioError."""
+    """Return the metric with this key, or the only one whose key contains the text. A quantile without a
+    name (`p99`, `p99_s`) is one of latency if the kind has latencies. Raises ScenarioError."""
     metrics = {metric.key: metric for metric in kind.metrics()}
-    fits = [text] if text in metrics else [key for key in metrics if text and text in key]
+    fits = [key for key in (text, f"latency_{text}", f"latency_{text}_s") if key in metrics][:1]
+    fits = fits or [key for key in metrics if text and text in key]
     if len(fits) != 1:
         near = fits or difflib.get_close_matches(text, metrics, 3, 0.4) or list(metrics)[:5]
         problem = "several metrics fit" if fits else "there is no such metric"

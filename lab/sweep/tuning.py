@@ -253,7 +253,8 @@ def _measured(
     question: Question, trials: Sequence[Trial], seeds: Sequence[int], store: RunStore, engine: Engine
 ) -> list[Trial]:
     """Return the trials with their figures for these seeds, in the seeds' order."""
-    points = [Point(trial.values, with_overrides(question.scenario, _assigned(trial))) for trial in trials]
+    asked = [with_overrides(question.scenario, _assigned(trial), "--over") for trial in trials]
+    points = [Point(trial.values, scenario) for trial, scenario in zip(trials, asked, strict=True)]
     plan = Plan(question.scenario.name, points, seeds)
     swept = sweep(plan, store, engine, resume=True, noted=False)
     return [

@@ -13,7 +13,13 @@ this for some tables only (NLM_F_DUMP_INTR), and never for forwarding entries.
 from __future__ import annotations
 
 import select
+import signal
 import time
+
+if __name__ == "__main__":
+    # Until the agent handles it, Ctrl-C ends the process at once and without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -173,5 +173,5 @@ def _boot_id() -> bytes:
 
 def _notes(namespace: str) -> Path:
     fabric = fabric_of(namespace)
-    assert fabric is not None
+    assert fabric, "only a fabric has notes"
     return state_folder(fabric)

@@ -85,7 +85,7 @@ def read(name: str) -> FabricState:
         raise BackendError(f"{path}: cannot be read ({error.strerror}); run as root") from error
     except FileNotFoundError:
         raise BackendError(
-            f"no fabric {name} is up; twinbed testbed up --name {name} makes it, "
+            f"no fabric {name!r} is up; twinbed testbed up --name {name} makes it, "
             "twinbed testbed status lists what is there"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, ScenarioError) as error:

@@ -91,6 +91,11 @@ class JobFile(BaseModel):
 def load(path: Path) -> JobFile:
     """Return a job file, its local_run as a path. Raises ScenarioError naming file and key."""
     file = validated(JobFile, guard.read_keys(path, "keys, `name` among them"), str(path))
+    if file.command is not None:
+        try:
+            file.command_line()
+        except ScenarioError as error:
+            raise ScenarioError(f"{path}: {error}") from None
     beside = local_run_of(path, file.name)
     if file.local_run is not None:
         return file.model_copy(update={"local_run": path.parent / file.local_run})

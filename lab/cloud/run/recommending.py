@@ -41,8 +41,8 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 _OTHER_TYPES = (
-    "{} more types have a price there and were not measured, or others offer as much for less; "
-    "twinbed prices list shows them; name some to have them ranked."
+    "{} more types have a price there. They are not ranked: they were not measured, or others offer as much "
+    "for less. twinbed prices list shows them; --types ranks those that you name."
 )
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from lab.containers.input.sections import Price
 from lab.containers.metrics import GIB, MIB
-from lab.containers.run.savings import savings, signed
+from lab.containers.run.savings import savings
 from lab.runs.formats import Record
 from lab.runs.labels import labels
 from lab.runs.store import Run
@@ -227,12 +227,18 @@ def _invented(runs: Sequence[Run]) -> list[str]:
     texts = []
     for label, saving in savings(runs, labels(runs)).items():
         if not math.isnan(saving.flat):
+            low, high = _less(saving.low), _less(saving.high)
             texts.append(
-                f"{label} reserves {signed(saving.counted)} CPU against static: {signed(saving.low)} to "
-                f"{signed(saving.high)} with samples refined by a random model, {signed(saving.flat)} "
-                "without. The smaller saving counts."
+                f"{label} reserves {_less(saving.counted)} CPU than static: "
+                f"{low if low == high else f'{low} to {high}'} with samples refined by a random model, "
+                f"{_less(saving.flat)} without. The smaller saving counts."
             )
     return texts
+
+
+def _less(change: float) -> str:
+    """Return a relative change as `63 % less` or `5 % more`."""
+    return f"{abs(change):.0%} {'more' if change > 0 else 'less'}".replace("%", " %")
 
 
 def _workload_key(run: Run) -> str:

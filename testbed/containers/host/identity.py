@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import pwd
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ KEPT_BEGINNINGS = (
 )
 """Beginnings of further such variables: settings of Python, PyTorch, GPUs, collectives and threads. Families
 that hold passwords and tokens too, such as those of clouds and model hubs, are not among them."""
+
+_SECRET = re.compile("_(KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
+"""End of the name of a secret, which no job inherits: NVIDIA_API_KEY begins as settings do."""
 
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--")
 """Runs the command line behind it as `Identity.become` would for this process's own user. Source:
@@ -100,7 +104,9 @@ def identity(user: str | None, variables: Sequence[str], inherited: Mapping[str,
     if os.geteuid() not in (0, entry.pw_uid):
         raise ScenarioError(f"user {entry.pw_name}: only root may run a job as another user; use sudo")
     environment = {
-        name: value for name, value in inherited.items() if name in KEPT or name.startswith(KEPT_BEGINNINGS)
+        name: value
+        for name, value in inherited.items()
+        if name in KEPT or (name.startswith(KEPT_BEGINNINGS) and not _SECRET.search(name))
     }
     if entry.pw_uid != os.geteuid():
         environment |= {

@@ -178,6 +178,7 @@ def test_a_listing_has_sizes_and_tags(twinbed, run):
 def test_tagged_runs_are_kept_if_asked(twinbed, two, store_path):
     kept, other = (run.id for run in two)
     twinbed("runs", "tag", kept, "paper")
+    assert json.loads(twinbed("runs", "gc", "--format", "json").out)["rows"] == []
     out = twinbed("runs", "prune", "--older", "0s", "--keep-tagged", "--format", "json").out
     assert [row["removed"] for row in json.loads(out)["rows"]] == [other]
     assert RunStore(store_path).ids() == [kept]

@@ -3,10 +3,15 @@
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
+from lab.cli import packages
 from twinbed import __version__
+
+ROOT = Path(__file__).resolve().parents[3]
 
 HEAVY = [
     "altair", "asyncio", "duckdb", "numba", "numpy", "pandas", "pyarrow", "scipy", "simpy", "streamlit",
@@ -93,3 +98,9 @@ def test_a_reader_that_leaves_ends_the_program_without_a_word(store_path):
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 141
+
+
+def test_a_missing_package_of_any_extra_names_the_extra():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(packages.EXTRAS) == set(declared) - {"dev", "docs", "mutants"}
+    assert "pip install 'twinbed[kubernetes]'" in packages.cure("httpx2")

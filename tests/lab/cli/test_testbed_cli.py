@@ -87,6 +87,12 @@ def test_one_of_a_thing_is_not_several(twinbed, here):
     assert "temporary folders" not in shown
 
 
+def test_a_run_of_which_only_its_lock_is_left_does_not_look_empty(twinbed, here, monkeypatch):
+    lock = replace(RUNS[1], groups=0, processes=0, networks=0, containers=0, attached=0, folders=0)
+    monkeypatch.setattr(leftovers, "runs", lambda driver: (lock,))
+    assert "files in /run/twinbed" in " ".join(twinbed("testbed", "status").out.split())
+
+
 def test_status_of_a_tidy_machine_is_no_problem(twinbed, here, monkeypatch):
     monkeypatch.setattr(leftovers, "runs", lambda driver: RUNS[:1])
     assert twinbed("testbed", "status").code == 0

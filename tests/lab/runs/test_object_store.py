@@ -290,6 +290,15 @@ class TestBadAddress:
         with pytest.raises(StoreError, match="nil://x: ValueError: Protocol not known: nil"):
             store_at("nil://x")
 
+    def test_an_empty_name_is_not_the_present_folder(self):
+        with pytest.raises(StoreError, match="the store's name is empty"):
+            store_at("")
+
+    def test_a_storage_whose_package_is_missing_names_that_package(self, monkeypatch):
+        monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)
+        with pytest.raises(StoreError, match=r"^gs://runs/x: Please install gcsfs to access Google Storage$"):
+            store_at("gs://runs/x")
+
     def test_without_the_extra_one_line_names_it(self, twinbed, monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
         monkeypatch.delitem(__import__("sys").modules, "lab.runs.remote", raising=False)

@@ -36,7 +36,7 @@ def tables(rows: int = 5) -> dict[str, pa.Table]:
     }
 
 
-def manifest(run_id: str = "mine-escra-0123456789", created_at: str = "2026-01-01T00:00:00+00:00"):
+def manifest(run_id: str = "mine-escra-0123456789", created_at: str = "2026-01-01T00:00:00.000+00:00"):
     return {
         "schema": 1,
         "id": run_id,
@@ -227,6 +227,7 @@ def damage(path: Path, how: str) -> None:
             "nesting": "[" * 100_000, "digits": '{"seed": ' + "9" * 5_000 + "}", "bytes": "\udcff",
             "list": "[]", "time": json.dumps(said | {"created_at": 5}),
             "no zone": json.dumps(said | {"created_at": "2026-01-01"}),
+            "no UTC": json.dumps(said | {"created_at": "0001-01-01T00:00:00+01:00"}),
             "metric": json.dumps(said | {"metrics": {"cost": "much"}}),
             "not a number": json.dumps(said | {"metrics": {"cost": float("nan")}}),
             "seed": json.dumps(said | {"seed": None}), "tables": json.dumps(said | {"tables": 1}),
@@ -252,7 +253,8 @@ NAMED = {
     [
         *("table", "columns", "table loop", "table folder"),
         *("manifest loop", "manifest folder", "nesting", "digits", "bytes", "list", "time", "no zone"),
-        *("metric", "not a number", "seed", "tables", "table elsewhere", "schema", "spec", "versions"),
+        *("no UTC", "metric", "not a number", "seed", "tables", "table elsewhere", "schema", "spec"),
+        "versions",
     ],
 )
 def test_one_bad_run_is_named_in_one_line_and_the_others_are_listed_and_queried(store, how):

@@ -8,7 +8,7 @@ import pytest
 
 from lab.runs.upkeep import Tags, age_s, collect, seconds, size, usage
 from tests.lab.runs.test_run_store import manifest, tables
-from twinbed import ScenarioError
+from twinbed import ScenarioError, StoreError
 
 HOURS = {"a-1": 50, "a-2": 30, "a-3": 1, "b-1": 40}
 """Run → its age, h. Its scenario is its first letter."""
@@ -90,7 +90,7 @@ def test_an_age_has_a_unit(text, wanted):
     assert seconds(text, "--older") == wanted
 
 
-@pytest.mark.parametrize("text", ["", "3", "d", "1x", "-1d"])
+@pytest.mark.parametrize("text", ["", "3", "d", "1x", "-1d", f"{'9' * 400}d"])
 def test_a_wrong_age_is_refused(text):
     with pytest.raises(ScenarioError, match=f"^--older {text}: expected a number and s, m, h, d or w"):
         seconds(text, "--older")
@@ -111,3 +111,22 @@ def test_a_size_has_a_unit(text, wanted):
     assert size(text) == wanted
     with pytest.raises(ScenarioError, match=r"^5: expected a number and B, KiB"):
         size("5")
+    with pytest.raises(ScenarioError, match="expected a number and B, KiB"):
+        size(f"{'9' * 400}GiB")
+
+
+def test_runs_are_newest_first_whatever_the_zone_and_form_of_their_times(store):
+    store.publish(manifest("first-a-1", created_at="2026-01-01T01:00:00+02:00"), tables())
+    store.publish(manifest("second-a-1", created_at="2026-W01-4T00:00:00+00:00"), tables())
+    store.publish(manifest("third-a-1", created_at="20260101T000000.5Z"), tables())
+    listed = store.list()
+    assert listed["id"].tolist() == ["third-a-1", "second-a-1", "first-a-1"]
+    assert listed["created_at"].tolist()[-1] == "2025-12-31T23:00:00.000+00:00"
+
+
+def test_a_damaged_quota_is_named_with_its_cure(store):
+    store.shelf(".quota").write("bytes", b"much")
+    with pytest.raises(StoreError, match=r"\.quota/bytes: no number; set the quota anew: twinbed runs quota"):
+        store.quota.get()
+    store.quota.set(None)
+    assert store.quota.get() is None

@@ -18,7 +18,7 @@ def trace():
 
 def test_vary_and_the_rows_of_a_file_are_combined(dice, tmp_path):
     table = tmp_path / "points.csv"
-    table.write_text("dice.throws\n5\n7\n")
+    table.write_text("\ufeffdice.throws\n5\n7\n")  # as a spreadsheet writes it
     made = points(dice, ["title=a,b"], table)
     assert [dict(point.values) for point in made] == [
         {"dice.throws": throws, "title": title} for throws in (5, 7) for title in ("a", "b")
@@ -57,6 +57,7 @@ def test_a_wrong_vary_is_named(dice, vary, problem):
         ("dice.throws\n1,2\n", "line 2"),
         ("dice.throws,title\n1\n", "line 2"),
         ("nil\n1\n", "nil"),
+        ("dice.throws,dice.throws\n1,2\n", "line 1: a key is given twice"),
     ],
 )
 def test_a_wrong_file_of_points_is_named_with_its_line(dice, tmp_path, text, problem):
@@ -132,8 +133,10 @@ def test_a_metric_is_found_by_a_part_of_its_key(trace):
     kind = Plan("t", points(trace, [], None), [0]).kind
     assert metric_named(kind, "latency_p99_s", "x").key == "latency_p99_s"
     assert metric_named(kind, "reserved_mib", "x").key == "mean_reserved_mib"
+    # A quantile without a name is one of latency.
+    assert {metric_named(kind, text, "x").key for text in ("p99", "p99_s")} == {"latency_p99_s"}
     with pytest.raises(ScenarioError, match="several metrics fit; give one of"):
-        metric_named(kind, "p99", "x")
+        metric_named(kind, "slack_p99", "x")
     with pytest.raises(ScenarioError, match="no such metric; give one of late"):
         metric_named(kind, "latencies_p99", "x")
 

@@ -88,6 +88,17 @@ def test_going_on_makes_runs_again_that_were_removed(plan, store, here, thrown):
     assert store.has(first)
 
 
+def test_a_damaged_part_costs_no_more_than_its_rows(plan, store, here, thrown):
+    whole = sweep(plan, store, here).frame.drop(columns="seconds")
+    shelf = store.shelf(f".sweeps/{plan.id}")
+    shelf.write("part.00.parquet", b"PAR1 and no more")
+    pd.testing.assert_frame_equal(sweep(plan, store, here, resume=True).frame.drop(columns="seconds"), whole)
+    assert len(thrown) == 24
+    assert "part.00.parquet" not in shelf.names()
+    shelf.write("metrics.parquet", b"")
+    pd.testing.assert_frame_equal(sweep(plan, store, here, resume=True).frame.drop(columns="seconds"), whole)
+
+
 def test_more_seeds_go_on_with_the_same_sweep(plan, store, here, thrown):
     sweep(plan, store, here)
     thrown.clear()

@@ -239,7 +239,8 @@ class TestVerb:
         ("options", "problem"),
         [
             ((), "give one of --minimise METRIC and --maximise METRIC"),
-            (("--minimise", "nil"), "--minimise: there is no such metric"),
+            (("--minimise", "nil"), "--minimise nil: there is no such metric"),
+            (("--minimise", "pips", "--over", "nil=1,2", "--jobs", "1"), "--over"),
             (("--minimise", "pips", "--subject-to", "pips"), "--subject-to pips: expected METRIC <="),
             (("--minimise", "pips", "--over", "dice.throws=1:2"), "--over: a key is given twice"),
             (("--minimise", "pips", "--set", "vary.title=[a,b]"), "t: vary has no meaning for tune"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,22 @@ def test_rules_that_the_kernel_does_not_have_are_refused(monkeypatch: pytest.Mon
         BackendError, match=r"^--rules flower: this kernel does not have it; use --rules bpf$"
     ):
         agent_process.applier_for("flower", 1, Place((), 0))
+
+
+BEGINS = """
+import os, runpy, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "control.reconciler.model":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+runpy.run_module("testbed.fabric.agent", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_ctrl_c_while_the_agent_is_still_loading_leaves_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", BEGINS], capture_output=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == b""

@@ -220,5 +220,5 @@ def test_a_fabric_whose_run_is_elsewhere_is_left_alone_unless_it_is_named(fabric
 
 
 def test_there_is_no_fabric_to_remove(fabric_machine: None) -> None:
-    with pytest.raises(BackendError, match="no fabric nosuch is up; twinbed testbed up --name nosuch"):
+    with pytest.raises(BackendError, match="no fabric 'nosuch' is up; twinbed testbed up --name nosuch"):
         leftovers.down("nosuch")

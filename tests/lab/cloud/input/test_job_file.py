@@ -60,9 +60,9 @@ def test_related_jobs_have_names_with_common_parts(tmp_path):
 
 
 def test_commands_that_cannot_be_filled_in(tmp_path):
-    file = job_file.load(write(tmp_path, "name: a\ncommand: train {epochs}"))
-    with pytest.raises(ScenarioError, match="'epochs' in braces is unknown"):
-        file.command_line()
+    path = write(tmp_path, "name: a\ncommand: train {epochs}")
+    with pytest.raises(ScenarioError, match=rf"^{path}: job a: command: .*'epochs' in braces is unknown"):
+        job_file.load(path)
     with pytest.raises(ScenarioError, match="no command"):
         job_file.load(write(tmp_path, "name: a")).command_line()
 
@@ -81,9 +81,9 @@ def test_commands_that_cannot_be_filled_in(tmp_path):
     ],
 )
 def test_a_command_takes_plain_names_in_braces_only(tmp_path, word):
-    file = job_file.load(write(tmp_path, f"name: a\nbatch: 7\ncommand: ['train', '{word}']"))
+    path = write(tmp_path, f"name: a\nbatch: 7\ncommand: ['train', '{word}']")
     with pytest.raises(ScenarioError, match=r"job a: command: .*known are \{batch\}, \{steps\} and \{data\}"):
-        file.command_line()
+        job_file.load(path)
 
 
 def test_a_command_is_told_where_its_samples_come_from_if_it_can_be(tmp_path):

@@ -173,10 +173,11 @@ def test_importance_names_groups_by_what_their_loss_costs(folder, capsys):
     assert {"disk", "workers' CPU", "order of layers"} <= {row["group"] for row in rows}
 
 
-def test_a_model_that_there_is_not(capsys):
+def test_a_model_that_there_is_not(capsys, tmp_path):
     assert call(["predict", "evaluate", "--models", "oracle"]) == 2
     assert "no model 'oracle'; there are physical" in capsys.readouterr().err
-    assert call(["predict", "train", "--model", "forest"]) == 2
+    assert call(["predict", "train", "--model", "forest", "--out", str(tmp_path / "new")]) == 2
+    assert not (tmp_path / "new").exists()
     assert "no model 'forest' can be stored; there are physical, network" in capsys.readouterr().err
     assert call(["predict", "importance", "--model", "logistic"]) == 2
     assert "logistic predicts no value" in capsys.readouterr().err

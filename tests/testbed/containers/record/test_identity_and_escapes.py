@@ -60,8 +60,11 @@ def test_a_job_sees_what_programs_need_and_no_secret() -> None:
         "PYTHONPATH": "/x",
         "CUDA_VISIBLE_DEVICES": "1",
         "OMP_NUM_THREADS": "2",
+        "NCCL_IB_PKEY": "1",
     }
-    secret = {"AWS_SECRET_ACCESS_KEY": "x", "HF_TOKEN": "x", "SUDO_COMMAND": "x", "LD_PRELOAD": "x"}
+    secret = dict.fromkeys(
+        ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "NVIDIA_API_KEY", "SUDO_COMMAND", "LD_PRELOAD"), "x"
+    )
     environment = identity(None, [], {**needed, **secret}).environment
     assert {name: environment.get(name) for name in (*needed, *secret)} == needed | dict.fromkeys(secret)
 
