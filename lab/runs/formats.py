@@ -75,9 +75,12 @@ class Column:
 class Result:
     """The result of a verb: records over columns, with facts before and notes after them.
 
-    facts: name → value, the subject of the table legend: how to read the table, one line notes: one or two
-    sentences each aside: key of the column that names the records where these stand side by side, with one
-    record per table column and one quantity per line; None: one record per line
+    facts: name → value, the subject of the table
+    legend: how to read the table, one line
+    notes: one or two sentences each
+    aside: key of the column that names the records where these stand side by side, with one record per table
+        column and one quantity per line; None: one record per line
+    nothing: what people see in place of a table without records; "": the notes say it
     """
 
     columns: tuple[Column, ...]
@@ -86,6 +89,7 @@ class Result:
     legend: str = ""
     notes: tuple[str, ...] = ()
     aside: str | None = None
+    nothing: str = "nothing to show"
 
 
 def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) -> str:
@@ -99,7 +103,7 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
     notes = list(result.notes)
     if result.aside is None:
         header, right, texts, said = fitting.said_once(*grid(result))
-        parts += fitting.rows(header, right, texts, width)
+        parts += fitting.rows(header, right, texts, width, nothing=result.nothing)
         notes[:0] = said
     else:
         header, _, texts = grid(result)
