@@ -68,7 +68,7 @@ def _price(listing: Listing) -> str:
 
 def note_of_use(chosen: Recommender, measured: Mapping[str, float], among: Candidates) -> Iterator[str]:
     """Yield a note on the source of the network use of the types, if the recommender needs it."""
-    if not isinstance(chosen, Fc2) or chosen.rule not in (Rule.SCALE, Rule.SCALE_MANUAL):
+    if not isinstance(chosen, Fc2) or chosen.rule in (Rule.COST, Rule.TIME):
         return
     types = sorted({str(name) for name in among.name})
     known = ", ".join(name for name in types if name in measured) or "no type"

@@ -104,6 +104,9 @@ def test_no_feasible_cluster_is_said_first_and_the_closest_leads(database):
     times = [row.time_s for row in late.ranking]
     assert times == sorted(times)
     assert "over in the median" in late.ranking[0].reason
+    far = answer(Question(job, market, deadline_s=1.0), load(), database)
+    assert far.problem == "no cluster is likely to keep the deadline of 1 s; the closest come first"
+    assert f"; {far.ranking[0].time_s:,.0f} times the bound in the median" in far.ranking[0].reason
     assert answer(Question(job, market, deadline_s=1e6), load(), database).problem == ""
 
 
