@@ -101,6 +101,13 @@ RECOMMENDERS: dict[str, Method] = {
         "a parameter server, one type, and the network use of one worker of it, or a local run",
         needs_server=True,
     ),
+    "scala-opt-cheapest": Method(
+        "fc2:SCALA_OPT_CHEAPEST",
+        "Scala-Opt-Cheapest (FC²)",
+        "Scala-Opt that takes the cheapest, not the dearest, of types with equal numbers of workers",
+        "a parameter server, and the network use of one worker of each type, or a local run",
+        needs_server=True,
+    ),
     "random": Method(
         "plain_search:RandomSearch",
         "Random search",

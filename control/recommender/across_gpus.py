@@ -74,7 +74,7 @@ class AcrossGpus:
             for other in range(n):
                 mean, spread, reason = self._from(request, row, other)
                 if other == row:
-                    reason = f"measured in trial {trial + 1}: {observed.time_s[trial]:.4g} s"
+                    reason = f"measured in trial {trial + 1}: {observed.time_s[trial]:,.0f} s"
                 if spread <= deviation[other]:
                     log_time[other], deviation[other], reasons[other] = log_s + mean, spread, reason
         return Prediction(log_time, deviation, reasons)

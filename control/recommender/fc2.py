@@ -1,10 +1,11 @@
-"""FC²'s four rules for clusters with one parameter server: Cost-Opt, Time-Opt, Scala-Opt and Scala-Opt-M.
+"""FC²'s rules for clusters with one parameter server: Cost-Opt, Time-Opt, Scala-Opt and its two forms.
 
 For: a worker type and a number of workers within an hourly budget or a cap, from prices and from one worker's
 use of the server's network. Not for: predicting time or cost, which the rules do not know (they are NaN).
 Source: FC² (Ta, Cluster Computing 22, 2019) §5.2: n = ⌊(C − c_ps) / c_t⌋ for the cheapest or the dearest
 type; Scala-Opt n_t = ⌊min(B_ps · p / b_t, (C − c_ps) / c_t)⌋ over types from the dearest down, keeping the
-smallest n_t.
+smallest n_t. Of types with equal n_t the source's strict comparison keeps the dearest; Scala-Opt-Cheapest
+keeps the cheapest (our reading).
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ _ROUNDING = 1e-9
 
 
 class Rule(StrEnum):
-    """FC²'s rules. Scala-Opt-M is Scala-Opt for the one type that the user fixed."""
+    """FC²'s rules. Scala-Opt-M is Scala-Opt for the one type that the user fixed. Scala-Opt-Cheapest is
+    Scala-Opt that takes the cheapest of types with equal numbers of workers."""
 
     COST = "cost-opt"
     TIME = "time-opt"
     SCALE = "scala-opt"
     SCALE_MANUAL = "scala-opt-m"
+    SCALE_CHEAPEST = "scala-opt-cheapest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,10 @@ def _scaled(
             continue
         served = server.bandwidth_bps * network_share / worker.use_bps
         count = max(1, min(paid, floor(served + _ROUNDING)))
-        if kept is None or count < kept[0]:
+        cheaper = (
+            rule is Rule.SCALE_CHEAPEST and kept is not None and worker.price_usd_h < kept[2].price_usd_h
+        )
+        if kept is None or count < kept[0] or (count == kept[0] and cheaper):
             kept = (count, served, worker)
     if kept is None:
         raise _too_dear(by_price[-1], server, budget_usd_h)
@@ -251,6 +257,4 @@ class Fc2:
         return int((candidates.count * rows).argmax()), chosen.reason
 
 
-COST_OPT, TIME_OPT, SCALA_OPT, SCALA_OPT_M = (
-    partial(Fc2, rule) for rule in (Rule.COST, Rule.TIME, Rule.SCALE, Rule.SCALE_MANUAL)
-)
+COST_OPT, TIME_OPT, SCALA_OPT, SCALA_OPT_M, SCALA_OPT_CHEAPEST = (partial(Fc2, rule) for rule in Rule)

@@ -21,6 +21,9 @@ COVERAGE = 0.9
 SURE_ENOUGH = 0.5
 """Candidates that keep deadline and budget with at least this probability are ranked before all others."""
 
+_OFTEN = 10.0
+"""Multiple of a bound from which a median is called a multiple of it, not a percentage over it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -73,7 +76,10 @@ def ranked(request: Request, predicted: Prediction, most: int | None = None) -> 
     )
     ranking = []
     for row, seconds, dollars, hourly, wide, sure, far in zip(order.tolist(), *columns, strict=True):
-        excess = f"; {np.expm1(far):.0%} over in the median" if sure < SURE_ENOUGH else ""
+        over_by = (
+            f"{np.exp(far):,.0f} times the bound" if far > np.log(_OFTEN) else f"{np.expm1(far):.0%} over"
+        )
+        excess = f"; {over_by} in the median" if sure < SURE_ENOUGH else ""
         ranking.append(
             Recommendation(
                 configuration=request.candidates.configuration(row),

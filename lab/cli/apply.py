@@ -134,7 +134,7 @@ def _undo(state: Path, form: Format, *, no_progress: bool) -> int:
     with journal.held(), Bar(1, wanted=not no_progress, preparing="taking back") as bar:
         path = journal.newest()
         if path is None:
-            emit(Result(columns, (), notes=(f"{state}: there is nothing to take back.",)), form)
+            emit(Result(columns, (), notes=(f"{state}: there is nothing to take back.",), nothing=""), form)
             return 0
         made = journal.load(path)
         with closing(_places(made.kind)) as places:

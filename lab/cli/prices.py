@@ -74,6 +74,9 @@ def list_(
             rows = rows[rows[column].astype(str).str.contains(text, case=False, regex=False)]
     if gpu is not None:
         rows = rows[rows["gpus"] > 0]
+        if rows.empty and name is None:
+            known = ", ".join(sorted(set(in_use(catalogue).prices["gpu_model"].dropna()) - {""}))
+            raise ScenarioError(f"--gpu {gpu}: no price there; the catalogue has {known}")
     for column, span, given in (("vcpus", vcpus, "--vcpus"), ("memory_gib", memory, "--memory")):
         if span is not None:
             rows = rows[rows[column].between(*_span(span, given))]

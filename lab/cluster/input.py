@@ -101,6 +101,8 @@ class LogInput(Section):
     count: int | None = Field(default=None, ge=1, description="Number of jobs that are used; null: all.")
     stretch: PositiveFloat = 1.0
     """Factor on the times between submissions; 0.5 doubles the load."""
+    any_type: bool = False
+    """Jobs may have GPUs of any type, also if the log names a type for them."""
 
 
 class MeasuredInput(Section):

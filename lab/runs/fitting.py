@@ -61,13 +61,15 @@ def said_once(
 
 
 def rows(
-    header: list[str], right: list[bool], lines: list[list[str]], width: int
+    header: list[str], right: list[bool], lines: list[list[str]], width: int, *, nothing: str = ""
 ) -> Iterator[RenderableType]:
-    """Yield one table, or several below each other if the figures do not fit side by side."""
+    """Yield one table, or several below each other if the figures do not fit side by side. nothing: the text
+    in place of a table without lines."""
     from rich.text import Text
 
     if not lines:
-        yield Text("nothing to show\n", style="dim")
+        if nothing:
+            yield Text(f"{nothing}\n", style="dim")
         return
     lines = _printable(lines)
     titles = _wrapped(header, right, lines)

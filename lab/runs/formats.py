@@ -80,6 +80,7 @@ class Result:
     notes: one or two sentences each
     aside: key of the column that names the records where these stand side by side, with one record per table
         column and one quantity per line; None: one record per line
+    nothing: what people see in place of a table without records; "": the notes say it
     """
 
     columns: tuple[Column, ...]
@@ -88,6 +89,7 @@ class Result:
     legend: str = ""
     notes: tuple[str, ...] = ()
     aside: str | None = None
+    nothing: str = "nothing to show"
 
 
 def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) -> str:
@@ -101,7 +103,7 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
     notes = list(result.notes)
     if result.aside is None:
         header, right, texts, said = fitting.said_once(*grid(result))
-        parts += fitting.rows(header, right, texts, width)
+        parts += fitting.rows(header, right, texts, width, nothing=result.nothing)
         notes[:0] = said
     else:
         header, _, texts = grid(result)

@@ -58,6 +58,7 @@ def test_what_sacct_prints(tmp_path: Path) -> None:
     log = read(tmp_path, "sacct", SACCT)
     assert (log.submit_s.tolist(), log.gpus.tolist(), list(log.queue)) == ([0, 60], [8, 2], ["b", "a"])
     assert (log.waited_s.tolist(), log.left_out) == ([30.0, 60.0], 1)
+    assert list(log.types) == [("a100",), ()]
 
 
 def test_steps_of_a_job_are_no_jobs(tmp_path: Path) -> None:

@@ -128,9 +128,9 @@ _GPUS = re.compile(r"gres/gpu(:[^=,]+)?=(\d+)")
 def read_sacct(path: Path) -> JobLog:
     """Return the jobs that `sacct -X -P -o JobID,Submit,Start,End,ElapsedRaw,Partition,ReqTRES` printed.
 
-    AllocTRES may replace ReqTRES. Jobs that never started are left out, and, if there is a column End, those
-    that have not ended. So are the steps of a job (`7.batch`), which sacct prints without -X: they had the
-    job's GPUs.
+    AllocTRES may replace ReqTRES. A job with `gres/gpu:a100=2` may only have GPUs of type a100. Jobs that
+    never started are left out, and, if there is a column End, those that have not ended. So are the steps of
+    a job (`7.batch`), which sacct prints without -X: they had the job's GPUs.
     """
     lines = [line for line in _text(path).splitlines() if line.strip()]
     cells = [line.split("|") for line in lines]
@@ -151,9 +151,10 @@ def read_sacct(path: Path) -> JobLog:
         raise TraceError(f"{path}: no job has started and ended")
     submit_s = _clock_s(path, rows["Submit"])
     gpus = rows[asked].map(_gpus_of_tres)
+    types = [tuple(sorted({kind[1:] for kind, _ in _GPUS.findall(text) if kind})) for text in rows[asked]]
     waited = pd.Series(_clock_s(path, rows["Start"], rows["Submit"]) - submit_s)
     duration_s = table.numbers(path, rows["ElapsedRaw"])
-    log = _log(path, submit_s, duration_s, gpus, rows["Partition"], waited=waited)
+    log = _log(path, submit_s, duration_s, gpus, rows["Partition"], types=types, waited=waited)
     return replace(log, left_out=log.left_out + int((~over).sum()))
 
 

@@ -20,6 +20,7 @@ from control.recommender.ports import Interval, Proposal, Recommendation, Recomm
 from control.recommender.prior import usable_jobs
 from control.recommender.scavenger import to_goal, usual_batches
 from control.recommender.transfer import Transfer, TransferSearch
+from lab.charts.words import duration
 from lab.cloud.input.data_set import instance_type
 from lab.cloud.input.shipped_runs import shipped_runs
 from lab.cloud.input.store import Measurements, Run, as_history, network_use, trials_of
@@ -434,9 +435,7 @@ def _problem(question: Question, ranking: Sequence[Recommendation]) -> str:
         return ""
     wanted = []
     if np.isfinite(question.deadline_s):
-        limit_s = question.deadline_s
-        limit = f"{limit_s / 3600:g} h" if limit_s >= 3600 else f"{limit_s / 60:.3g} min"
-        wanted.append(f"the deadline of {limit}")
+        wanted.append(f"the deadline of {duration(question.deadline_s)}")
     if np.isfinite(question.budget_usd):
         wanted.append(f"the budget of {question.budget_usd:g} $")
     return f"no cluster is likely to keep {' and '.join(wanted)}; the closest come first"

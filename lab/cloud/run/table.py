@@ -32,13 +32,15 @@ _COLUMNS = (
 def result(answer: Answer, by: str) -> Result:
     """Return the table of an answer. by: quantity of the ranking, cost or time."""
     bounded = any(row.in_bounds is not None for row in answer.ranking)
+    shown = [row.configuration for row in answer.ranking] + [answer.next_configuration]
+    types = {name for cluster in shown for name in (cluster.instance, cluster.server_instance)}
     return Result(
         tuple(column for column in _COLUMNS if bounded or column.key != "in_bounds"),
         records(answer.ranking),
         facts={
             **({"bounds": answer.problem} if answer.problem else {}),
             "ranked by": by if answer.sized else f"{by}, by shape alone",
-            "prices": "; ".join(_price(listing) for listing in answer.prices.values()),
+            "prices": "; ".join(_price(row) for name, row in answer.prices.items() if name in types),
         },
         legend="; ".join(
             ["time and cost are medians; from–to holds with 90 %"] * answer.sized
@@ -68,7 +70,7 @@ def _price(listing: Listing) -> str:
 
 def note_of_use(chosen: Recommender, measured: Mapping[str, float], among: Candidates) -> Iterator[str]:
     """Yield a note on the source of the network use of the types, if the recommender needs it."""
-    if not isinstance(chosen, Fc2) or chosen.rule not in (Rule.SCALE, Rule.SCALE_MANUAL):
+    if not isinstance(chosen, Fc2) or chosen.rule in (Rule.COST, Rule.TIME):
         return
     types = sorted({str(name) for name in among.name})
     known = ", ".join(name for name in types if name in measured) or "no type"
@@ -97,7 +99,8 @@ class Facts:
 def notes(question: Question, request: Request, facts: Facts, used: Mapping[str, Listing]) -> Iterator[str]:
     """Yield notes on the data of the answer, the types left out, and the sources of times and prices."""
     local_run, trials = question.job.local_run, len(request.observed)
-    known = f"Known: {facts.own_jobs} other jobs of yours, {trials} trials of this job."
+    one_job, one_trial = ("" if count == 1 else "s" for count in (facts.own_jobs, trials))
+    known = f"Known: {facts.own_jobs} other job{one_job} of yours, {trials} trial{one_trial} of this job."
     yield f"{known} {facts.method} made every row."
     if facts.left_out:
         yield f"Left out, because nothing was measured on GPUs: {', '.join(facts.left_out)}."
@@ -121,11 +124,9 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
         )
     if not facts.sized and (np.isfinite(question.deadline_s) or np.isfinite(question.budget_usd)):
         yield "Whether a cluster keeps deadline and budget cannot be told before that."
-    if local_run is None:
-        yield (
-            "The job has no local run: how long it takes is not known before the first trial, and the "
-            "intervals are wider. twinbed profile makes one."
-        )
+    if local_run is None and facts.method != "AcrossGpus":
+        unknown = "" if trials else "how long it takes is not known before the first trial, and "
+        yield f"The job has no local run: {unknown}the intervals are wider. twinbed profile makes one."
     elif not np.isfinite(question.job.samples):
         yield (
             "The job's file states no samples, so the local run shows how fast the job computes but not how "

@@ -212,6 +212,13 @@ def _logged(asked: ClusterInput, given: LogInput, random: np.random.Generator) -
     if not submit_s.size:
         raise ScenarioError(f"cluster.log.skip: {given.path} has only {log.submit_s.size} jobs")
     models = _models(asked, log.model[part], random)
+    types = [()] * submit_s.size if given.any_type else log.types[part]
+    for job, names in enumerate(types):
+        if names and not set(names) & set(asked.servers):
+            raise ScenarioError(
+                f"cluster.servers: job {job} of the log (from 0, by submission) may only have type "
+                f"{' or '.join(names)}; add such servers, or set cluster.log.any_type"
+            )
     notes = [f"Jobs of {Path(given.path).name}: {submit_s.size:,}"]
     if log.left_out:
         notes.append(
@@ -224,7 +231,7 @@ def _logged(asked: ClusterInput, given: LogInput, random: np.random.Generator) -
         (submit_s - submit_s[0]) * given.stretch,
         log.gpus[part],
         log.duration_s[part],
-        _speeds(asked, models, log.types[part]),
+        _speeds(asked, models, types),
         np.ones(n),
         log.queue[part],
         models,

@@ -116,7 +116,7 @@ def table(plan: Plan, action: str = "to set") -> Result:
         Column("unit", "unit"), Column("current", "current", digits="decimals"),
         Column("new", "new", digits="decimals"), Column("action", "action"), Column("reason", "reason"),
     )  # fmt: skip
-    return Result(columns, rows, notes=plan.notes)
+    return Result(columns, rows, notes=plan.notes, nothing="no changes")
 
 
 def worded(value: float) -> Amount:

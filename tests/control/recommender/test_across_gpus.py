@@ -35,7 +35,7 @@ def method(models=MODELS) -> AcrossGpus:
 
 def test_what_was_measured_is_said_and_all_else_is_outside_of_it_and_wider():
     rows = {str(row.configuration): row for row in method().recommend(question(("t4", 1, 3600.0, True)))}
-    assert rows["1 × t4"].reason == "measured in trial 1: 3600 s"
+    assert rows["1 × t4"].reason == "measured in trial 1: 3,600 s"
     assert rows["1 × t4"].time_s == pytest.approx(3600)
     assert rows["2 × t4"].reason == "outside what was measured: 2 GPUs from 1"
     assert rows["1 × v100"].reason == "outside what was measured: NVIDIA V100 16GB from NVIDIA T4"

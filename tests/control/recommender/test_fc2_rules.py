@@ -44,6 +44,8 @@ def test_scala_opt_takes_the_type_of_which_the_server_serves_fewest() -> None:
     assert (chosen.worker, chosen.count) == ("t2.xlarge", 2)
     assert chosen.price_usd_h == pytest.approx(0.125 + 2 * 0.2336)
     assert "m4.large serves 2.2 × t2.xlarge" in chosen.reason
+    cheapest = plan(Rule.SCALE_CHEAPEST, WORKERS, SERVERS[0], cap=6)
+    assert (cheapest.worker, cheapest.count) == ("c4.xlarge", 2)
 
 
 def test_scala_opt_is_at_least_one_worker_and_at_most_what_is_paid_for() -> None:

@@ -87,6 +87,15 @@ def test_a_row_with_care_is_applied_when_asked_for(world):
     assert world.values("b") == WANTED
 
 
+def test_an_advice_with_rows_to_be_applied_with_care_only_has_no_changes(world, capsys):
+    careful = row("a", verdict="care", reason="The history is short.")
+    model.write(advice(careful), world.folder.parent / "advice.json")
+    assert twinbed(world) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("no changes · Rows to be applied with care, left out: 1; add them with")
+    assert "nothing to show" not in said
+
+
 def test_a_row_that_would_not_leave_room_is_a_problem_that_was_found(world, capsys):
     world.make("a", used=60 * MIB)
     assert twinbed(world, "--yes", "--map", "a=/pods/a") == 1

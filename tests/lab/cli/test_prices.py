@@ -111,3 +111,10 @@ def test_without_the_package_the_cure_is_named(monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "sc_data", None)
     assert call(["prices", "update"]) == 2
     assert "pip install sparecores-data, or give its SQLite file" in capsys.readouterr().err
+
+
+def test_a_gpu_that_no_price_has_is_refused_with_those_that_have_one(twinbed):
+    ended = twinbed("prices", "list", "--gpu", "B9000")
+    assert ended.code == 2
+    assert "--gpu B9000: no price there; the catalogue has " in ended.err
+    assert "NVIDIA T4" in ended.err

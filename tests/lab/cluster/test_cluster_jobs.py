@@ -121,3 +121,22 @@ def test_what_the_trace_cannot_tell_is_refused(trace):
         traced_downtime(FaultsInput(trace=trace, from_day=348.0), 1, 0)
     with pytest.raises(ValidationError, match="give one of per_server_day and trace"):
         FaultsInput(trace=trace, per_server_day=1.0)
+
+
+def test_a_type_that_slurm_names_restricts_the_job_unless_any_type_is_asked_for(tmp_path):
+    path = tmp_path / "jobs.txt"
+    start = "2026-01-01T00:00:00|2026-01-01T00:00:00|60|main"
+    path.write_text(
+        f"Submit|Start|ElapsedRaw|Partition|ReqTRES\n{start}|gres/gpu:a100=2\n{start}|gres/gpu=2\n"
+    )
+
+    def speeds(*types: str, **more: object) -> list[list[float]]:
+        log = {"path": str(path), "format": "sacct", **more}
+        servers = {name: {"count": 1, "gpus": 4} for name in types}
+        given = ClusterInput.model_validate({"servers": servers, "log": log})
+        return build(given, np.random.SeedSequence(0)).workload.throughput[:, :, 0].tolist()
+
+    assert speeds("v100", "a100") == [[0, 1], [1, 1]]
+    assert speeds("v100", any_type=True) == [[1], [1]]
+    with pytest.raises(ScenarioError, match=r"job 0 of the log .* may only have type a100; add"):
+        speeds("v100")

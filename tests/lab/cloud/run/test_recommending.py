@@ -8,6 +8,7 @@ from lab.cli.main import call
 from lab.cloud.input.store import Measurements, Run
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Market, Question, answer, priced, seconds
+from lab.cloud.run.table import result
 from traces.catalogue.catalogue import load
 from twinbed import ScenarioError, TwinbedError
 
@@ -104,6 +105,9 @@ def test_no_feasible_cluster_is_said_first_and_the_closest_leads(database):
     times = [row.time_s for row in late.ranking]
     assert times == sorted(times)
     assert "over in the median" in late.ranking[0].reason
+    far = answer(Question(job, market, deadline_s=1.0), load(), database)
+    assert far.problem == "no cluster is likely to keep the deadline of 1 s; the closest come first"
+    assert f"; {far.ranking[0].time_s:,.0f} times the bound in the median" in far.ranking[0].reason
     assert answer(Question(job, market, deadline_s=1e6), load(), database).problem == ""
 
 
@@ -260,3 +264,13 @@ def test_of_many_types_the_measured_ones_are_ranked_and_else_those_that_none_bea
             row.price_usd_h < own.price_usd_h and row.vcpus >= own.vcpus and row.memory_gib >= own.memory_gib
             for row in (listed[other] for other in kept)
         )
+
+
+def test_prices_are_named_of_the_types_that_are_shown(database):
+    database.add([Run("new", "g4dn.xlarge", 1, 100_000.0, 0.526, 4, 16, gpus=1)])
+    told = answer(Question(Job("new", batch=64), Market("us-east-1", workers=(1,))), load(), database, most=2)
+    shown = {row.configuration.instance for row in told.ranking} | {told.next_configuration.instance}
+    prices = str(result(told, "cost").facts["prices"])
+    assert {price.split()[0] for price in prices.split("; ")} == shown
+    assert told.notes[0].startswith("Known: 0 other jobs of yours, 1 trial of this job.")
+    assert not any("no local run" in note for note in told.notes)
