@@ -42,7 +42,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 _OTHER_TYPES = (
     "{} more types have a price there and were not measured, or others offer as much for less; "
-    "twinbed prices list shows them; name some to have them ranked."
+    "twinbed prices list shows them; --types ranks those that you name."
 )
 
 

@@ -227,10 +227,11 @@ def _invented(runs: Sequence[Run]) -> list[str]:
     texts = []
     for label, saving in savings(runs, labels(runs)).items():
         if not math.isnan(saving.flat):
+            ends = dict.fromkeys((signed(saving.low), signed(saving.high)))
             texts.append(
-                f"{label} reserves {signed(saving.counted)} CPU against static: {signed(saving.low)} to "
-                f"{signed(saving.high)} with samples refined by a random model, {signed(saving.flat)} "
-                "without. The smaller saving counts."
+                f"{label} reserves {signed(saving.counted)} CPU against static: {' to '.join(ends)} "
+                f"with samples refined by a random model, {signed(saving.flat)} without. The smaller saving "
+                "counts."
             )
     return texts
 
