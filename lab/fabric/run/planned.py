@@ -44,7 +44,7 @@ def measure(world: World, asked: FleetInput, plan: PlanInput) -> Measured:
     lost_h = out.gpu_h[1:].sum()
     metrics = {
         "effective_share": out.ettr_queue,
-        "effective_share_run": out.ettr,
+        "effective_run_share": out.ettr,
         "goodput_share": out.ettr_queue / spec.working_share,
         "lost_gpu_h": float(lost_h),
         "lost_cost": float(lost_h) * asked.price_gpu_hour,
