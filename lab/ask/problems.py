@@ -22,8 +22,9 @@ from twinbed.text import printable
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_NAMES = re.compile(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(?P<marks>[_.-]+)\]\{0,(?P<further>\d+)\}\$")
-"""Patterns of names: a letter or digit, and then at most `further` letters, digits and `marks`."""
+_NAMES = re.compile(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(?P<marks>[_.-]+)\]\{0,(?P<further>\d+)\}(?P<parts>\(/.*)?\$")
+"""Patterns of names: a letter or digit, and then at most `further` letters, digits and `marks`; maybe several
+such parts."""
 
 
 def validated(model: type[Model], data: Any, where: str) -> Model:
@@ -65,7 +66,9 @@ def _in_words(problem: ErrorDetails) -> str:
     if (name := _NAMES.fullmatch(pattern)) is None:
         return ""
     marks = ", ".join(map(repr, name["marks"]))
-    return f"expected a letter or digit, and then at most {name['further']} more of letters, digits, {marks}"
+    parts = "; / joins such parts" if name["parts"] else ""
+    most = f"at most {name['further']} more"
+    return f"expected a letter or digit, and then {most} of letters, digits, {marks}{parts}"
 
 
 def _depth(problem: ErrorDetails) -> int:
