@@ -337,8 +337,9 @@ def recommend(
             question, file, path, in_use(prices), past, place, paying, limits, _said if progress else str
         )
         return Table(found, table.result(found, place))
-    if real or cap_usd < inf or zone or template or backend != "testbed":
-        raise ScenarioError("--backend, --cap, --real, --zone and --template are for --search; add it")
+    if real or cap_usd < inf or zone or template or (backend, trials, lease_s) != ("testbed", 12, 1800.0):
+        names = "--backend, --trials, --trial-limit, --cap, --real, --zone and --template"
+        raise ScenarioError(f"{names} are for --search; add it")
     with Bar(1, wanted=progress, preparing="learning from past jobs"):
         answer = recommending.answer(question, in_use(prices), past, most=top)
     return Ranking(answer, result(answer, by), deadline_s, budget_usd)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -312,4 +313,8 @@ def _called(
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        raise TraceError(f"{whose}: option {key!r}{of}: {first['msg'].lower()}") from None
+        problem = first["msg"].lower()
+        if first["type"] == "unexpected_keyword_argument":
+            known = [*signature(function).parameters][1:]
+            problem = f"unknown; there are {', '.join((*known, *SELECTION))}"
+        raise TraceError(f"{whose}: option {key!r}{of}: {problem}") from None

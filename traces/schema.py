@@ -168,9 +168,8 @@ def select(
     first = 0 if start_s is None else max(0, ceil(start_s / trace.interval_s - 1e-6))
     last = rows if end_s is None else min(rows, ceil(end_s / trace.interval_s - 1e-6))
     if first >= last:
-        raise TraceError(
-            f"no interval begins in [{start_s}, {end_s}) s: the trace covers [0, {trace.duration_s:g}) s"
-        )
+        window = f"from {start_s or 0:g} s" + ("" if end_s is None else f" to {end_s:g} s")
+        raise TraceError(f"no interval begins {window}: the trace is {trace.duration_s:g} s long")
     if (first, last) == (0, rows) and columns == list(range(len(trace.containers))):
         return trace
 

@@ -80,13 +80,14 @@ def as_text(content: bytes, where: str, error: type[TwinbedError] = ScenarioErro
     try:
         return content.decode()
     except UnicodeDecodeError as wrong:
-        raise error(f"{where}: not UTF-8 text (byte {wrong.start})") from None
+        raise error(f"{where}: not UTF-8 text (byte {wrong.start}); save it as UTF-8") from None
 
 
 def _check(status: os.stat_result, path: str | Path, most_bytes: int, error: type[TwinbedError]) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-        raise error(f"{path}: is {kind}, not a regular file")
+        cure = "; save its content as a file first" if stat.S_ISFIFO(status.st_mode) else ""
+        raise error(f"{path}: is {kind}, not a regular file{cure}")
     if status.st_size > most_bytes:
         raise error(f"{path}: {_too_large(most_bytes)}")
 

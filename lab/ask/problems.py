@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from collections.abc import Collection
@@ -21,6 +22,10 @@ from twinbed.text import printable
 
 Model = TypeVar("Model", bound=BaseModel)
 
+_NAMES = re.compile(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(?P<marks>[_.-]+)\]\{0,(?P<further>\d+)\}(?P<parts>\(/.*)?\$")
+"""Patterns of names: a letter or digit, and then at most `further` letters, digits and `marks`; maybe several
+such parts."""
+
 
 def validated(model: type[Model], data: Any, where: str) -> Model:
     """Return `data` as a `model`. Raises ScenarioError that begins with `where`, usually the file's path."""
@@ -32,7 +37,7 @@ def validated(model: type[Model], data: Any, where: str) -> Model:
 
 def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
     """Return the first problem as `where: key.path: problem`, followed by the number of further problems."""
-    problems = error.errors(include_url=False, include_context=False)
+    problems = error.errors(include_url=False)
     # A union reports one problem per branch. The deepest one is about the branch that the user meant.
     first = max((problem for problem in problems if problem["loc"][:1] == problems[0]["loc"][:1]), key=_depth)
     path, siblings = _locate(model, first["loc"])
@@ -42,6 +47,7 @@ def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
     elif first["type"] == "missing":
         message = "missing"
     elif isinstance(first["input"], str | int | float):
+        message = _in_words(first) or message
         message += f", not {first['input']!r}" if first["type"] != "value_error" else ""
     keys = {_locate(model, problem["loc"])[0] for problem in problems}
     more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
@@ -52,6 +58,17 @@ def nearest(name: str, known: Collection[str]) -> str:
     """Return a question with the nearest known name, or the list of known names if none is near."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+
+
+def _in_words(problem: ErrorDetails) -> str:
+    """Return what a name may look like, if the problem is a name that does not match its pattern; else ""."""
+    pattern = str(problem.get("ctx", {}).get("pattern", ""))
+    if (name := _NAMES.fullmatch(pattern)) is None:
+        return ""
+    marks = ", ".join(map(repr, name["marks"]))
+    parts = "; / joins such parts" if name["parts"] else ""
+    most = f"at most {name['further']} more"
+    return f"expected a letter or digit, and then {most} of letters, digits, {marks}{parts}"
 
 
 def _depth(problem: ErrorDetails) -> int:

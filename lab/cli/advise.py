@@ -110,6 +110,10 @@ def advise(
 
     if bool(source) == bool(prometheus):
         raise ScenarioError("advise: give traces, or the address of a server with --prometheus URL")
+    if source and asked != DEFAULTS:
+        raise ScenarioError("--selector, --since and the other options of a server are for --prometheus")
+    if prometheus and (trace_format or trace_option or fill):
+        raise ScenarioError("--trace-format, --trace-option and --fill are for traces, not for --prometheus")
     if folder is not None and as_ is None:
         raise ScenarioError("--write: only with --as, which sets the format")
     check_place(out, html, folder=folder, inputs=source or ())

@@ -60,6 +60,20 @@ def said_once(
     return [header[index] for index in kept], [right[index] for index in kept], cut, notes
 
 
+def set_apart(
+    header: list[str], right: list[bool], lines: list[list[str]], width: int
+) -> tuple[list[str], list[bool], list[list[str]], list[str]]:
+    """Return a grid without its last column and notes that hold its sentences, if names and figures would be
+    broken beside them; else the same grid and no notes."""
+    says = bool(lines) and any(len(line[-1]) >= _SENTENCE and " " in line[-1] for line in lines)
+    wide = _widths(_wrapped(header, [True] * len(header), lines), lines)
+    if not says or _least(wide, _whole(right, lines), _LEAST_PROSE) <= width:
+        return header, right, lines, []
+    who = _names_of_rows(right) - 1
+    notes = [f"{line[who]}: {line[-1]}" for line in lines if line[-1]]
+    return header[:-1], right[:-1], [line[:-1] for line in lines], notes
+
+
 def rows(
     header: list[str], right: list[bool], lines: list[list[str]], width: int, *, nothing: str = ""
 ) -> Iterator[RenderableType]:
@@ -73,10 +87,11 @@ def rows(
         return
     lines = _printable(lines)
     titles = _wrapped(header, right, lines)
-    wide = _widths(titles, lines)
-    names = [all(" " not in line[index] for line in lines) for index in range(len(titles))]
     # Figures are never broken. Ids and names, which people copy, are not broken if prose has room left.
-    both = [is_number or is_name for is_number, is_name in zip(right, names, strict=True)]
+    both = _whole(right, lines)
+    if _least(_widths(titles, lines), both, _LEAST_PROSE) > width:
+        titles = _wrapped(header, [True] * len(header), lines)
+    wide = _widths(titles, lines)
     rigid = both if _least(wide, both, _LEAST_PROSE) <= width else right
     parts = [list(range(len(titles)))]
     if _least(wide, rigid, _LEAST_NAME) > width:
@@ -94,6 +109,13 @@ def rows(
             drawn.width = needed
         yield drawn
         yield Text()
+
+
+def _whole(right: list[bool], lines: list[list[str]]) -> list[bool]:
+    """Return which columns have figures, or names without blanks."""
+    return [
+        is_number or all(" " not in line[index] for line in lines) for index, is_number in enumerate(right)
+    ]
 
 
 def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) -> Iterator[list[int]]:

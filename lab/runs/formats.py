@@ -103,8 +103,9 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
     notes = list(result.notes)
     if result.aside is None:
         header, right, texts, said = fitting.said_once(*grid(result))
+        header, right, texts, apart = fitting.set_apart(header, right, texts, width)
         parts += fitting.rows(header, right, texts, width, nothing=result.nothing)
-        notes[:0] = said
+        notes[:0] = [*said, *apart]
     else:
         header, _, texts = grid(result)
         parts += fitting.aside(header, texts, [column.section for column in _quantities(result)], width)

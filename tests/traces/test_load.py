@@ -97,7 +97,7 @@ def test_a_part_of_a_history_keeps_its_owners_and_what_is_in_force(tmp_path: Pat
 
 
 def test_a_wrong_option_is_named_with_its_format(csv: Path) -> None:
-    with pytest.raises(TraceError, match="option 'colour' of format csv: unexpected keyword argument"):
+    with pytest.raises(TraceError, match="option 'colour' of format csv: unknown; there are app, inter"):
         load(csv, colour="red")
     with pytest.raises(TraceError, match="option 'interval_s' of format csv: input should be a valid number"):
         load(csv, interval_s="often")

@@ -78,7 +78,8 @@ def test_empty_cells_at_the_ends_mean_that_the_container_is_not_there(write: Wri
 
 def test_gzip_and_a_byte_order_mark_are_read(write: Write) -> None:
     content = "\ufefftime, web\r\n0,1\r\n1,2\r\n".encode()
-    assert load(write(gzip.compress(content), "it.csv.gz")).cpu_cores.tolist() == [[1], [2]]
+    for name in ("it.csv.gz", "it.csv", "-"):
+        assert load(write(gzip.compress(content), name)).cpu_cores.tolist() == [[1], [2]]
 
 
 def test_text_of_windows_in_utf16_is_named(write: Write) -> None:

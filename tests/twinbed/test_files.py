@@ -28,7 +28,7 @@ def test_a_link_to_a_regular_file_is_read(tmp_path: Path) -> None:
 
 def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ScenarioError, match="pipe: is a FIFO, not a regular file"):
+    with pytest.raises(ScenarioError, match="pipe: is a FIFO, not a regular file; save its content"):
         read_user_text(tmp_path / "pipe", 100)
 
 

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -88,7 +89,8 @@ class Catalogue:
             chosen = rows[rows[column] == value]
             if chosen.empty:
                 noun = {"name": "instance type"}.get(column, column)
-                raise TraceError(f"catalogue has no {noun} {value!r} here; there are {_some(rows[column])}")
+                known = _some(rows[column], value)
+                raise TraceError(f"catalogue has no {noun} {value!r} here; there are {known}")
             rows = chosen
         held = rows if on_date is None else rows[rows["as_of"] <= pd.Timestamp(on_date)]
         if held.empty:
@@ -107,7 +109,7 @@ class Catalogue:
         here = newest(of_market[of_market["region"] == region])
         here = here[here["sold"]]
         if here.empty:
-            regions = _some(of_market["region"])
+            regions = _some(of_market["region"], region)
             raise TraceError(f"catalogue has no {market} price in {region!r}; regions: {regions}")
         return {listing.name: listing for listing in table.listings(here)}
 
@@ -145,11 +147,14 @@ def _shipped() -> pd.DataFrame:
     return table.read(PRICES)
 
 
-def _some(values: pd.Series) -> str:
-    """Return the first _SHOWN distinct values as text, and how many more there are."""
+def _some(values: pd.Series, like: str) -> str:
+    """Return distinct values as text: all, or those most like a text, else the first ones, and how many more
+    there are."""
     known = sorted({str(value) for value in values})
-    more = f" and {len(known) - _SHOWN} more; twinbed prices list shows them" if len(known) > _SHOWN else ""
-    return ", ".join(known[:_SHOWN]) + more
+    if len(known) <= _SHOWN:
+        return ", ".join(known)
+    shown = get_close_matches(like, known, n=5) or known[:_SHOWN]
+    return f"{', '.join(shown)} and {len(known) - len(shown)} more; twinbed prices list shows them"
 
 
 def _billings(path: Path) -> dict[str, Billing]:

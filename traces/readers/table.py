@@ -55,6 +55,7 @@ _BLANK = b", \t\r\n"
 """The characters of a line without a value."""
 
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+_GZIP_MARK = b"\x1f\x8b"
 
 
 class _CheckedText:
@@ -168,7 +169,7 @@ def _opened(path: Path, most_rows: int = MOST_CELLS) -> Iterator[_CheckedText]:
         raise TraceError(f"{path}: no such file")
     with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
         try:
-            if path.suffix == ".gz":
+            if path.suffix == ".gz" or file.peek(2).startswith(_GZIP_MARK):
                 most_bytes = max(_SMALL_BYTES, _EXPANSION * os.fstat(file.fileno()).st_size)
                 with gzip.open(file, "rb") as text:
                     yield _CheckedText(path, cast(BinaryIO, text), most_bytes, most_rows)

@@ -77,7 +77,7 @@ def metrics(jobs: Jobs, done: Outcome, alone: Outcome | None, counts: Flags) -> 
         }
     due = ended & np.isfinite(load.deadline_s)
     if due.any():
-        values["in_time"] = float((done.finish_s <= load.deadline_s)[due].mean())
+        values["in_time_share"] = float((done.finish_s <= load.deadline_s)[due].mean())
     if alone is not None:
         both = ended & ~np.isnan(alone.finish_s)
         rho = ((done.finish_s - load.submit_s) / (alone.finish_s - load.submit_s))[both]

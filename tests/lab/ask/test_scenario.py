@@ -48,7 +48,10 @@ def problem(text, tmp_path):
         ("name: a\ntrace: {source: x}\npolicies: ['static:factor=-1']", "policies.0: "),
         ("name: a", "give one of trace, workload, services"),
         ("trace: {source: x}", "name: missing"),
-        ("name: a/b\ntrace: {source: x}", "name: "),
+        (
+            "name: a/b\ntrace: {source: x}",
+            "name: expected a letter or digit, and then at most 63 more of letters, digits, '_', '.', '-'",
+        ),
         (
             "name: a\nworkload: {containers: [{name: c, steps: [{duration_s: 1, cpu_cores: -2}]}]}",
             "workload.containers.0.steps.0.cpu_cores: ",

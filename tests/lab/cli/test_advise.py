@@ -94,6 +94,11 @@ def test_a_server_is_read_as_by_traces_import(twinbed):
     [
         ((), "give traces, or the address of a server"),
         (("bursty_service", "--prometheus", "http://localhost:1"), "give traces, or the address"),
+        (
+            ("bursty_service", "--since", "2h"),
+            "the other options of a server are for --prometheus",
+        ),
+        (("--prometheus", "http://localhost:1", "--fill", "hold"), "--fill are for traces"),
         (("bursty_service", "--risk", "5x"), "--risk 5x: expected a share"),
         (("bursty_service", "--risk", "nan%"), "--risk nan%: expected a share"),
         (("bursty_service", "--risk", "100%"), "--risk 100%: expected a share"),

@@ -40,6 +40,7 @@ def test_a_rehearsal_prints_each_trial_and_stores_nothing(tmp_path, capsys):
     ("given", "message"),
     [
         (("--cap", "3"), "are for --search; add it"),
+        (("--trials", "3"), "are for --search; add it"),
         (("--search", "--backend", "gcloud"), "give --real and --cap USD"),
         (("--search", "--backend", "gcloud", "--real"), "limit it with --cap USD"),
         (("--search", "--backend", "gcloud", "--real", "--cap", "2"), "needs --zone and --template"),

@@ -79,7 +79,7 @@ def test_quotas_of_queues_bind_under_yarn(small, twinbed):
 def test_deadlines_are_counted_and_heeded(small, twinbed):
     options = ("--set", "policies=[gavel-cost, fifo]", "--set", "cluster.deadlines=[1.2, 2, 10]")
     both = rows(twinbed("run", small, *options, "--format", "json"))
-    assert all(0 <= row["in_time"] <= 1 for row in both.values())
+    assert all(0 <= row["in_time_share"] <= 1 for row in both.values())
 
 
 def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):

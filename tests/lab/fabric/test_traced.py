@@ -55,7 +55,7 @@ def test_a_job_that_pytorch_traced_runs_on_the_twins_fabric(twinbed, tmp_path):
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr
     odd = ("traces", "import", "kineto", tmp_path / "1.json.gz", "--out", tmp_path / "my job.yaml")
-    assert "name: String should match" in twinbed(*odd).refused
+    assert "name: expected a letter or digit" in twinbed(*odd).refused
     out = tmp_path / "traced.yaml"
     told = twinbed("traces", "import", "kineto", tmp_path / "1.json.gz", "--out", out, "--format", "json")
     assert told.code == 0, told.err

@@ -6,6 +6,7 @@ from json import loads
 import pandas as pd
 import pytest
 
+from lab import kinds
 from lab.containers.metrics import METRICS
 from lab.containers.run.remarks import facts, legend, remarks
 from lab.runs.compare import as_result, comparison, over_seeds, partial, summary
@@ -330,3 +331,11 @@ def test_a_run_stored_before_a_metric_existed_has_none_of_it(store):
     assert table(summary(new)).split()[:4] == ["Metric", "Title", "Value", "Unit"]
     assert csv(summary(old)).splitlines()[0] == "metric,title,value,censored,unit"
     assert "Limit changes taken back" in table(as_result([old, new]), width=100)
+
+
+def test_every_metric_that_is_a_share_is_shown_as_a_percentage():
+    for kind in kinds.KINDS:
+        for metric in kind.metrics():
+            said = metric.definition.lower()
+            is_share = metric.unit == "1" and ("share of the" in said or "same share" in said)
+            assert metric.key.endswith("_share") == is_share or "divided by" in said, metric.key

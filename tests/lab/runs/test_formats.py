@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -177,6 +178,22 @@ def test_names_stay_in_one_piece_while_prose_wraps():
     columns = (Column("id", "Id"), Column("why", "Why"))
     result = Result(columns, ({"id": "a-run-of-some-policy-0123456789", "why": "because " * 20},))
     assert "a-run-of-some-policy-0123456789 " in formats.table(result, 80)
+
+
+def test_sentences_that_would_break_names_and_figures_stand_below_the_table():
+    cells = {
+        "Container": "online-boutique/checkout/server",
+        "Verdict": "leave",
+        "CPU request / limit (cores)": "0.6 / 1.2",
+        "Late on a full host (% of work)": "58",
+        "Reason": "because " * 20,
+    }
+    result = Result(tuple(Column(title, title) for title in cells), (cells,))
+    text = formats.table(result, 80)
+    assert re.search(r"^online-boutique/checkout/server +leave +0.6 / 1.2 +58$", text, re.MULTILINE)
+    assert "· online-boutique/checkout/server: because because" in text
+    assert "Reason" not in text
+    assert "Reason" in formats.table(result, 200)
 
 
 def test_notes_wrap_and_hyphens_and_long_words_stay_whole():

@@ -49,6 +49,7 @@ def test_a_cluster_is_paid_for_with_its_server():
     [
         (Market("mars-1"), "no on-demand price in 'mars-1'"),
         (Market("us-central1", types=("warp-9",)), "no instance type 'warp-9'"),
+        (Market("us-central1", types=("n1-standard-400",)), "here; there are n1-standard-4, "),
         (Market("mars-1", market="spot"), "no spot price"),
         (Market("us-central1", workers=(0, 1)), "must be 1 or more"),
     ],
