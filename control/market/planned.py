@@ -2,8 +2,8 @@
 
 For: jobs on one zone or several. Not for: markets whose availability follows a clock.
 
-Measured spells have no typical length: one that has lasted x ends before 2x with much the same probability at
-every x. So the chance that a spell of age a ends is α/a, with one α for spot and one for outages. A job
+On measured markets the chance that a spell ends before its age doubles grows slowly with the age. So the
+hazard of a spell of age a is α·a^(SHAPE − 1), with one α for spot and one for outages (Weibull's law). A job
 estimates both from the spells it has seen (Gamma prior). A dynamic programme over time left, slack, the age
 of the spell and the machine held gives the least expected cost for a grid of both; every tick uses the
 nearest entry.
@@ -11,8 +11,7 @@ nearest entry.
 With several zones, each has an α of its own, whose prior is the market's, and an outage lasts while no zone
 has spot. A job moves to a cheaper zone when the saving pays for the restart. A zone that asks on-demand's
 price or more counts as having none. `most_usd` bounds the cost of a job on any market. Sources: "Can't Be
-Late" (NSDI 2024) for the setting; Bellman's equation; the hazard α/a is the Pareto distribution's; the policy
-is ours.
+Late" (NSDI 2024) for the setting; Bellman's equation; Weibull's distribution; the policy is ours.
 """
 
 from __future__ import annotations
@@ -41,9 +40,13 @@ from control.market.ports import (
     progress,
 )
 
-ALPHAS = (0.25, 0.45, 0.8, 1.4)
-"""Grid of α: a spell that lasted x outlives 2x with 2^−α, from 84 % to 38 %."""
-PRIOR_ALPHA, PRIOR_SPELLS = 1.1, 16.0
+SHAPE = 0.3
+"""Shape of the spells' distribution: a spell of a steps ends within the next one with a chance near
+α·a**(SHAPE − 1). Of the spells that lasted x steps, the share that outlives 2x falls by x**SHAPE."""
+ALPHAS = (0.1, 0.2, 0.4, 0.8)
+"""Grid of α: from 93 % to 54 % of the spells that lasted a step outlive two; from 76 % to 12 % of those that
+lasted 64 outlive 128."""
+PRIOR_ALPHA, PRIOR_SPELLS = 0.42, 6.0
 """Mean of the prior of α, and its weight in spells. Both were chosen on windows that are not used for
 evaluation."""
 ZONE_SPELLS = 12.0
@@ -51,8 +54,7 @@ ZONE_SPELLS = 12.0
 FIRST_AGE = 4.0
 """Assumed age, in steps, of the spell in which a job begins: a job is likelier to begin in a long spell."""
 BUCKETS = 7
-"""Number of age buckets, [1, 2), [2, 4) … steps. The last one is open, and α is at least OLD there."""
-OLD = 1.0
+"""Number of age buckets, [1, 2), [2, 4) … steps. The last one is open."""
 STEPS = 450
 """Most steps of a plan. Longer jobs combine several ticks into a step."""
 RATIO = 1.2
@@ -85,8 +87,8 @@ def plan(steps: int, slack: int, restart: float, ratio: float) -> Plan:
     """Return the plan of least expected cost. steps, slack, restart: in steps. ratio: price of spot over
     on-demand."""
     alphas, size = np.array(ALPHAS), len(ALPHAS)
-    width = 2.0 ** np.arange(BUCKETS)
-    ends = 1 - 2.0 ** (-_aged(alphas) / width)  # [a, BUCKETS]
+    width = np.exp2(np.arange(BUCKETS, dtype=np.float64))
+    ends = 1 - np.exp(-alphas[:, None] * _grown(width, 2 * width) / width)  # [a, BUCKETS]
     ages = np.append(1 / width[:-1], 0.0)
     up, down = (ends[:, None, None, :].astype(np.float32), ends[None, :, None, :].astype(np.float32))
     value: Cost = np.zeros((size, size, slack + 1, 2 * BUCKETS, 3), dtype=np.float32)
@@ -110,11 +112,9 @@ def plan(steps: int, slack: int, restart: float, ratio: float) -> Plan:
     return Plan(action)
 
 
-def _aged(alpha: Real) -> Real:
-    """Return α by bucket, float64[a, BUCKETS]."""
-    by_bucket = np.repeat(alpha[:, None], BUCKETS, axis=1)
-    by_bucket[:, -1] = np.maximum(by_bucket[:, -1], OLD)
-    return by_bucket
+def _grown(age: Real, older: Real) -> Real:
+    """Return the integral of a spell's hazard from one age to another for α = 1."""
+    return (older**SHAPE - age**SHAPE) / SHAPE
 
 
 def _then(value: Cost, lost: Cost, up: Cost, down: Cost, ages: Real) -> Cost:
@@ -148,8 +148,8 @@ def _shifted(value: Cost, steps: float) -> Cost:
 def _alpha(
     ended: Real, lasted: Real, prior: float | Real = PRIOR_ALPHA, spells: float = PRIOR_SPELLS
 ) -> Real:
-    """Return the estimate of α. ended, lasted: spells that ended, and the sum of the logarithms of how far
-    they grew. spells: weight of the prior.
+    """Return the estimate of α. ended, lasted: spells that ended, and the integral of all spells' hazard for
+    α = 1. spells: weight of the prior.
     """
     return (ended + spells) / (lasted + spells / prior)
 
@@ -277,7 +277,7 @@ class Planned:
         """
         spare_s = (self.terms.ticks - state.tick) * self.terms.tick_s - left_s - state.restart_left_s
         restart = self.terms.restart_s / self._step_s
-        ends = alpha / self._age
+        ends = alpha * self._age ** (SHAPE - 1)
         usd_h = np.where(state.available, state.spot_usd_h * (1 + ends * restart), np.inf)
         best: Whole = usd_h.argmin(axis=1)
         rows, held = np.arange(best.size), np.maximum(state.held, 0)
@@ -308,9 +308,9 @@ class Planned:
         was, was_none = self._was, ~self._was.any(axis=1)
         older, longer = self._age + 1 / self._ticks, self._out + 1 / self._ticks
         self._ended[:, :-1] += was & ~there
-        self._lasted[:, :-1] += np.where(was, np.log(older / self._age), 0.0)
+        self._lasted[:, :-1] += np.where(was, _grown(self._age, older), 0.0)
         self._ended[:, -1] += was_none & ~none
-        self._lasted[:, -1] += np.where(was_none, np.log(longer / self._out), 0.0)
+        self._lasted[:, -1] += np.where(was_none, _grown(self._out, longer), 0.0)
         self._age = np.where(there & was, older, 1.0)
         self._out = np.where(none & was_none, longer, 1.0)
         self._was = there

@@ -151,7 +151,7 @@ def document(judged: Sequence[Row], free: Sequence[Row], more: Sequence[str] = (
         "A restart takes 3 min (small) or 12 min (large). Ticks have 600 s and 195 s, and whole ticks are "
         "paid.",
         "The grid of our policy and its priors were chosen on the free windows; the rest was set once "
-        "([decision 0046](../decisions/0046-spells-without-a-typical-length.md)). Its form was chosen after "
+        "([decision 0046](../decisions/0046-spells-that-age-slowly.md)). Its form was chosen after "
         "a look at how long spells last on these traces, so this is no blind test.",
     )
     return harness.page("market", "Deadlines on spot machines", answer, parts, conditions)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.market import POLICIES, make
-from control.market.planned import BUCKETS, PRIOR_ALPHA, PRIOR_SPELLS, Planned, most_usd, plan
+from control.market.planned import BUCKETS, PRIOR_ALPHA, PRIOR_SPELLS, SHAPE, Planned, most_usd, plan
 from control.market.ports import (
     AHEAD,
     BEHIND,
@@ -301,8 +301,24 @@ def test_what_is_learned_of_outages_is_how_far_they_grew_however_long_spot_lasts
     policy = Planned(terms)
     play(policy, terms, market(zone))
     # Two outages grew from 1 to 4 ticks, beside those of the prior.
-    expected = (2 + PRIOR_SPELLS) / (2 * np.log(4) + PRIOR_SPELLS / PRIOR_ALPHA)
+    hazard = (4**SHAPE - 1) / SHAPE
+    expected = (2 + PRIOR_SPELLS) / (2 * hazard + PRIOR_SPELLS / PRIOR_ALPHA)
     assert policy._alphas()[0, -1] == pytest.approx(expected)
+
+
+def test_the_law_of_spells_is_learned_from_markets_that_follow_it() -> None:
+    rng, up, down = np.random.default_rng(4), 0.3, 0.6
+
+    def spell(alpha: float) -> int:
+        """Return a length, in ticks, at whose age the integral of the hazard reaches an exponential draw."""
+        return max(1, round((1 + SHAPE * rng.exponential() / alpha) ** (1 / SHAPE) - 0.5))
+
+    zones = ["".join("1" * spell(up) + "0" * spell(down) for _ in range(200))[:400] for _ in range(50)]
+    there = np.array([[[mark == "1"] for mark in zone] for zone in zones])
+    terms = terms_of(398, 2, 0.0)
+    policy = Planned(terms)
+    play(policy, terms, Windows(there, np.ones(there.shape)))
+    np.testing.assert_allclose(np.median(policy._alphas(), axis=0), [up, down], rtol=0.25)  # the prior counts
 
 
 def cheapest(terms: Terms, there: list[list[bool]], speeds: tuple[float, ...]) -> float:
