@@ -28,7 +28,7 @@ MetricOption = Annotated[
     list[str] | None,
     option(
         "METRIC",
-        "A metric of the table and the charts. Repeatable. Default: the first four that differ.",
+        "A metric of the table and the charts. Repeatable. Default: --until's, and the first that differ.",
         "--metric",
     ),
 ]
@@ -86,10 +86,12 @@ def sweep(
     from lab.runs.files import check_place, write_whole
     from lab.sweep import result as results
     from lab.sweep.points import seeds as seeds_of
-    from lab.sweep.rules import metric_named
+    from lab.sweep.rules import Until, metric_named
 
     question = asked(scenario, None, set_)
-    metrics = [metric_named(kinds.of(question), text, f"--metric {text}") for text in metric or []]
+    kind = kinds.of(question)
+    metrics = [metric_named(kind, text, f"--metric {text}") for text in metric or []]
+    watched = [] if until is None else [metric_named(kind, Until.parse(until, kind).metric, "--until")]
     if out is not None:
         results.check_ending(out)
     check_place(out, html, inputs=[scenario])
@@ -110,13 +112,13 @@ def sweep(
     except KeyboardInterrupt:
         typer.echo("twinbed: finished runs are kept; the same command with --resume continues", err=True)
         raise
-    shown = results.chosen(swept, metrics)
+    shown = results.chosen(swept, metrics, watched)
     if out is not None:
         results.write(swept, out)
     if html is not None:
         from lab.sweep.page import document
 
         write_whole(html, lambda file: file.write(document(swept, shown).encode()))
-    emit(results.result(swept, shown), form)
+    emit(results.result(swept, shown, watched), form)
     if len(swept.failures):
         raise typer.Exit(1)

@@ -26,9 +26,12 @@ _FAILURES = 10
 INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
 
 
-def chosen(swept: Swept, asked: Sequence[Metric]) -> list[Metric]:
-    """Return the metrics to show: those asked for, else the first of the kind that differ between rows."""
-    return list(asked) or differing(swept.frame, swept.plan.kind.metrics())
+def chosen(swept: Swept, asked: Sequence[Metric], watched: Sequence[Metric] = ()) -> list[Metric]:
+    """Return the metrics to show: those asked for, else those that a stop rule watched, and the first of the
+    kind that differ between rows."""
+    known = [metric for metric in watched if swept.frame[metric.key].notna().any()]
+    usual = dict.fromkeys([*known, *differing(swept.frame, swept.plan.kind.metrics())])
+    return list(asked) or list(usual)[:_METRICS]
 
 
 def differing(frame: pd.DataFrame, metrics: Sequence[Metric]) -> list[Metric]:
@@ -56,8 +59,8 @@ def means(frame: pd.DataFrame, varied: Sequence[str], metrics: Sequence[Metric])
     return pd.DataFrame(rows, columns=[*keys, "seeds", *spread])
 
 
-def result(swept: Swept, metrics: Sequence[Metric]) -> Result:
-    """Return the table of means, with the failures in its notes."""
+def result(swept: Swept, metrics: Sequence[Metric], watched: Sequence[Metric] = ()) -> Result:
+    """Return the table of means, with the failures in its notes. watched: metrics of the stop rule."""
     rows: tuple[Record, ...] = tuple(
         {str(key): value.item() if hasattr(value, "item") else value for key, value in row.items()}
         for row in means(swept.frame, swept.plan.keys, metrics).to_dict("records")
@@ -90,7 +93,12 @@ def result(swept: Swept, metrics: Sequence[Metric]) -> Result:
         (" ".join([*map("{}={}".format, keys, labels), str(labels[-1])]), group)
         for labels, group in swept.frame.groupby([*keys, "policy"], sort=False)
     )
-    notes = (*_failures(swept), INTERVALS, *partial(groups, metrics))
+    blind = [
+        f"No run has a value of {metric.key}, so the rule of --until left out no seeds."
+        for metric in watched
+        if len(swept.frame) and swept.frame[metric.key].isna().all()
+    ]
+    notes = (*_failures(swept), *blind, INTERVALS, *partial(groups, metrics))
     return Result(tuple(columns), rows, facts, "", notes)
 
 

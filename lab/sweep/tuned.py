@@ -148,7 +148,11 @@ def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, agai
     if best is None:
         near = min(trials, key=lambda trial: trial.excess(question.limits), default=None)
         text = "No trial keeps the limits."
-        if near is not None and near.excess(question.limits) <= 0:
+        ran = [trial for trial in trials if not trial.failure]
+        absent = [key for key in question.metrics if ran and all(_is_absent(trial, key) for trial in ran)]
+        if absent:
+            text = f"No run has a value of {' and '.join(absent)}, so no trial can be judged by it."
+        elif near is not None and near.excess(question.limits) <= 0:
             text = f"No trial that keeps the limits has a value of {question.metric} for every seed."
         elif near is not None and math.isfinite(near.excess(question.limits)):
             text += f" The nearest is trial {near.number}, {_values(near)}."
@@ -193,7 +197,13 @@ def _rivals(question: Question, trials: Sequence[Trial], best: Trial) -> str:
         close += bool(math.isnan(half) or abs(apart) <= half)
     if not close:
         return "The seeds distinguish it from every other trial within the limits."
-    return f"The seeds do not distinguish it from {close} other trials within the limits."
+    others = f"{close} other trial{'s' if close > 1 else ''}"
+    return f"The seeds do not distinguish it from {others} within the limits."
+
+
+def _is_absent(trial: Trial, key: str) -> bool:
+    """Return whether no seed of a trial has a value of a metric."""
+    return bool(np.isnan(trial.figures[key]).all())
 
 
 def _values(trial: Trial) -> str:

@@ -154,6 +154,16 @@ def test_a_point_with_a_narrow_interval_gets_no_more_seeds(dice, store, here):
     assert swept.left_out == 35
 
 
+def test_a_rule_on_a_metric_without_values_is_told(plan, store, here):
+    swept = sweep(plan, store, here)
+    watched = plan.kind.metrics()[:1]
+    assert chosen(swept, [], watched)[0] == watched[0]
+    assert not [note for note in result(swept, watched, watched).notes if "--until" in note]
+    blind = replace(swept, frame=swept.frame.assign(mean_pips=np.nan))
+    notes = result(blind, chosen(blind, [], watched), watched).notes
+    assert "No run has a value of mean_pips, so the rule of --until left out no seeds." in notes
+
+
 def test_means_have_intervals(plan, store, here):
     swept = sweep(plan, store, here)
     frame = means(swept.frame, swept.plan.keys, chosen(swept, []))

@@ -148,7 +148,7 @@ def test_the_words_say_how_sure_it_is(question):
     notes = result(asked, [sure, unsure], sure, replace(unsure, number=0), dice_kind.METRICS).notes
     assert notes[0] == "Best: dice.throws=1."
     assert notes[1] == "mean_pips <= 4 is kept with its whole 95 % interval, and by 5 of 5 seeds."
-    assert notes[2] == "The seeds do not distinguish it from 1 other trials within the limits."
+    assert notes[2] == "The seeds do not distinguish it from 1 other trial within the limits."
     assert notes[3].endswith("it has mean_pips 3.6 ± 2.7, and keeps the limits.")
     ended = Trial(2, {"dice.throws": 3}, {"mean_pips": np.array([9.0])}, pruned=True)
     notes = result(asked, [sure, ended], sure, None, dice_kind.METRICS).notes
@@ -205,6 +205,9 @@ def test_a_metric_without_a_value_is_said_and_no_limit_is_blamed(question):
     none = Trial(0, {"dice.throws": 1}, {"mean_pips": np.array([3.0, np.nan])})
     notes = result(question[0], [none], None, None, []).notes
     assert notes[0] == "No trial that keeps the limits has a value of mean_pips for every seed."
+    never = replace(none, figures={"mean_pips": np.array([np.nan, np.nan])})
+    notes = result(question[0], [never, never], None, None, []).notes
+    assert notes[0] == "No run has a value of mean_pips, so no trial can be judged by it."
 
 
 @pytest.mark.parametrize(
