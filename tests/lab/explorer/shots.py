@@ -3,7 +3,7 @@
 For: looking at the pages; nothing is asserted, but a page that can be scrolled sideways, that is high without
 a list of its sections, or that cannot be opened again from its address is named. Every page shows an answer.
 Names of looks and pages behind it choose among them. The pictures come into artefacts/pages/, and with
-`readme` into the README.
+`docs` into docs/pictures/.
 """
 
 import sys
@@ -46,9 +46,9 @@ PAGES = {
     "cloud-empty": ("cloud", "Cloud", ""),
 }
 """The address, a heading of the answer, and the button that asks for it, by picture."""
-README = {"containers": "explorer", "cloud": "cloud"}
+DOCS = {"containers": "explorer", "cloud": "cloud"}
 """Pictures in docs/pictures/, by page; they show the window alone."""
-_README_PX = (1400, 1000)
+_DOCS_PX = (1400, 1000)
 _PATIENCE_S = 600
 _SETTLE_MS = 1000
 _SCREENS = 3
@@ -112,9 +112,9 @@ def main(asked: Collection[str], folder: Path) -> None:
     with sync_playwright() as driver, serve(scratch / "runs", scratch) as address:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         expect.set_options(timeout=_PATIENCE_S * 1000)
-        if "readme" in asked:
-            for name, picture in README.items():
-                page = answered(opened(chromium, "light", *_README_PX), address, name)
+        if "docs" in asked:
+            for name, picture in DOCS.items():
+                page = answered(opened(chromium, "light", *_DOCS_PX), address, name)
                 page.wait_for_timeout(3 * _SETTLE_MS)
                 page.screenshot(path=ROOT / "docs" / "pictures" / f"{picture}.png")
             return
