@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.escra_settings import EscraSettings
-from control.allocator.escra_settle import Books, Rule, Table
+from control.allocator.escra_settle import EscraBooks, Rule, Table
 from control.allocator.model import (
     KERNEL_MIN_QUOTA_S,
     NO_CPU,
@@ -220,13 +220,13 @@ class CpuRule:
         if reports and not table.everyone:
             self._windows.fall_out_of_line()
 
-    def _rule_and_books(self) -> tuple[Rule, Books]:
+    def _rule_and_books(self) -> tuple[Rule, EscraBooks]:
         settings, roster = self._settings, self._roster
         raised, lowered, change = settings.upsilon / 100.0, settings.kappa * MICRO, settings.min_change
         state = *self._windows.arrays, roster.app, self._cap.values, self._allocated.values
         return (
             Rule(raised, lowered, settings.gamma, settings.stale_mean_guard, self._least, change, BLOCK),
-            Books(*state, self._limit, self._used),
+            EscraBooks(*state, self._limit, self._used),
         )
 
     def _wanted(

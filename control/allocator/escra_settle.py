@@ -39,7 +39,7 @@ class Rule(NamedTuple):
     block: int
 
 
-class Books(NamedTuple):
+class EscraBooks(NamedTuple):
     """State by slot, and by application. `settle` changes all but app, cap and limit.
 
     unused: float64[n, slots], the window's positions. flags: uint32[slots], newest lowest. reported, ahead:
@@ -66,7 +66,7 @@ class Table(NamedTuple):
     """
 
     rule: Rule
-    books: Books
+    books: EscraBooks
     slots: Slots
     everyone: bool
     position: int
@@ -74,7 +74,7 @@ class Table(NamedTuple):
 
 def settle(
     rule: Rule,
-    books: Books,
+    books: EscraBooks,
     position: int,
     slots: Slots,
     everyone: bool,

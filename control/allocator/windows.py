@@ -39,7 +39,7 @@ class Windows:
 
     @property
     def arrays(self) -> tuple[Floats, NDArray[np.uint32], NDArray[np.uint8], NDArray[np.uint8]]:
-        """The arrays for `escra_settle.Books`: unused by position, flags, reported, ahead."""
+        """The arrays for `escra_settle.EscraBooks`: unused by position, flags, reported, ahead."""
         unused: Floats = self._unused.values.T
         return unused, self._flags.values, self._reported.values, self._ahead.values
 

@@ -27,7 +27,7 @@ _TYPE = InstanceType("t4", "measured", 4, 16, gpus=1, gpu_model="T4")
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ModelSteps:
     """A model's measurements.
 
     steps: the measured steps.
@@ -58,7 +58,7 @@ def make(asked: Asked) -> int:
     return 0
 
 
-def read(folder: Path, model: str) -> Measured:
+def read(folder: Path, model: str) -> ModelSteps:
     """Return the measurements of a model from the data set's folder."""
     rows = []
     for row in _rows(folder / "pollux_placements.csv", model):
@@ -73,7 +73,7 @@ def read(folder: Path, model: str) -> Measured:
     batch = np.array(sorted(last))
     gained = np.array([float(last[size]["progress"]) / float(last[size]["iteration"]) for size in batch])
     done = float(last[batch[0]]["progress"]) * batch[0]
-    return Measured(Steps(*np.array(rows, float).T), float(batch[0]), batch, gained, done)
+    return ModelSteps(Steps(*np.array(rows, float).T), float(batch[0]), batch, gained, done)
 
 
 def _rows(path: Path, model: str) -> list[dict[str, str]]:
@@ -86,7 +86,7 @@ def _times(row: dict[str, str]) -> tuple[float, float, float]:
     return float(row["local_bsz"]), step_s, step_s - float(row["sync_time_s"])
 
 
-def document(measured: dict[str, Measured]) -> str:
+def document(measured: dict[str, ModelSteps]) -> str:
     """Return the page's text."""
     fits = [[name, *_fitted(of)] for name, of in measured.items()]
     gains = [row for name, of in measured.items() for row in _gains(name, of)]
@@ -142,24 +142,24 @@ def document(measured: dict[str, Measured]) -> str:
     return harness.page("goodput", "Goodput: model and search beside measurements", answer, parts, conditions)
 
 
-def _error(of: Measured) -> tuple[float, float, float, float]:
+def _error(of: ModelSteps) -> tuple[float, float, float, float]:
     steps = of.steps
     speed = fit(steps)
     error = np.abs(speed.step_s(steps.machines, steps.gpus, steps.local) / steps.step_s - 1)
     return float(error.mean()), float(np.median(error)), float(np.quantile(error, 0.9)), speed.gamma
 
 
-def _fitted(of: Measured) -> list[str]:
+def _fitted(of: ModelSteps) -> list[str]:
     mean, median, most, gamma = _error(of)
     return [f"{of.steps.step_s.size}", f"{mean:.1%}", f"{median:.1%}", f"{most:.1%}", f"{gamma:.2f}"]
 
 
-def _coefficients(name: str, of: Measured) -> list[str]:
+def _coefficients(name: str, of: ModelSteps) -> list[str]:
     speed = fit(of.steps)
     return [name, *(f"{getattr(speed, key):.3g}" for key in _COEFFICIENTS), f"{of.noise:.3g}"]
 
 
-def _gains(name: str, of: Measured) -> Iterator[list[str]]:
+def _gains(name: str, of: ModelSteps) -> Iterator[list[str]]:
     expected = gain(of.noise, of.batch, of.base)
     for batch, measured, modelled in zip(of.batch, of.gained, expected, strict=True):
         yield [name, f"{batch:.0f}", f"{measured:.2f}", f"{modelled:.2f}", f"{modelled / measured - 1:+.1%}"]
@@ -186,7 +186,7 @@ class Played:
     cells: int
 
 
-def played(name: str, of: Measured, by: Objective) -> Played:
+def played(name: str, of: ModelSteps, by: Objective) -> Played:
     """Return Scavenger's search on a model's cells with one GPU in each machine."""
     among, step_s = cells(of)
     request = Request(Job(name, batch=int(among.batch[among.count == 1].min()), samples=of.done), among, by)
@@ -204,7 +204,7 @@ def played(name: str, of: Measured, by: Objective) -> Played:
     return Played(name, by, found, start, value[step.best], value.min(), len(observed), len(among))
 
 
-def cells(of: Measured) -> tuple[Candidates, Real]:
+def cells(of: ModelSteps) -> tuple[Candidates, Real]:
     """Return the measured cells with one GPU in each machine and at least B0 samples, and their steps, s."""
     steps = of.steps
     own = (steps.machines == steps.gpus) & (steps.gpus * steps.local >= of.base)

@@ -24,7 +24,7 @@ from lab.cloud.input import job_file
 from lab.cloud.input.data_set import COLUMNS, TABLE, instance_type
 from lab.cloud.input.job_file import JobFile
 from studies.harness import Asked, say
-from testbed.cloud.emulated import SCALE, Cluster, Measured, emulated
+from testbed.cloud.emulated import SCALE, Cluster, EmulatedRun, emulated
 from testbed.containers import machine
 from traces.catalogue.catalogue import load
 from twinbed import ScenarioError
@@ -141,7 +141,7 @@ def make(asked: Asked) -> int:
 
 def _runs(
     cell: Cell, kinds: Sequence[InstanceType], folder: Path
-) -> Iterator[tuple[InstanceType, Measured | str]]:
+) -> Iterator[tuple[InstanceType, EmulatedRun | str]]:
     command = cell.job.command_line(batch=cell.batch, steps=10**9)
     left = list(kinds)
     while left:
@@ -156,7 +156,9 @@ def _runs(
             yield left.pop(0), str(error)
 
 
-def _row(cell: Cell, kind: InstanceType, outcome: Measured | str, facts: Mapping[str, str]) -> dict[str, str]:
+def _row(
+    cell: Cell, kind: InstanceType, outcome: EmulatedRun | str, facts: Mapping[str, str]
+) -> dict[str, str]:
     row = {
         **dict(zip(("job", "instance", "workers", "batch"), _key(cell, kind), strict=True)),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),

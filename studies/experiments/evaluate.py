@@ -33,7 +33,7 @@ DECLARED = "as declared"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SeedMean:
     """A figure over all seeds.
 
     mean, ci95: mean and half-width of its 95 % interval (Student's t; NaN for one seed and for an interval).
@@ -58,7 +58,7 @@ class Evaluation:
     experiment: Experiment
     scenario: Scenario | None
     cases: tuple[Case, ...]
-    measured: tuple[Measured, ...]
+    measured: tuple[SeedMean, ...]
 
     @property
     def basis(self) -> str:
@@ -168,7 +168,7 @@ def cases_of(scenario: Scenario, runs: Sequence[Run]) -> list[Case]:
     return cases
 
 
-def groups(evaluation: Evaluation) -> Iterator[tuple[str, list[Measured]]]:
+def groups(evaluation: Evaluation) -> Iterator[tuple[str, list[SeedMean]]]:
     """Yield the measured figures of each column (`aside`), in order of appearance."""
     for aside in dict.fromkeys(measured.figure.aside for measured in evaluation.measured):
         yield aside, [measured for measured in evaluation.measured if measured.figure.aside == aside]
@@ -188,7 +188,7 @@ def _computed(experiment: Experiment, progress: Progress | None) -> Evaluation:
 
 def _measured(
     experiment: Experiment, by_seed: Mapping[str, Sequence[float]], *, exact: bool = False
-) -> tuple[Measured, ...]:
+) -> tuple[SeedMean, ...]:
     references = {
         reference.key: reference
         for reference in reference_figures()
@@ -207,7 +207,7 @@ def _measured(
         ci95 = low[1] if low[0] == high[0] else np.nan
         other = None if reference is None else reference.other_printing
         by_other = None if other is None else judge_between(other, low, high)
-        rows.append(Measured(figure, low[0], ci95, high[0], reference, judgement, by_other))
+        rows.append(SeedMean(figure, low[0], ci95, high[0], reference, judgement, by_other))
     return tuple(rows)
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from lab.runs import page as html
 from lab.runs.formats import Column, Record, Result, Value, grid
-from studies.experiments.evaluate import Evaluation, Measured, Moved, groups
+from studies.experiments.evaluate import Evaluation, Moved, SeedMean, groups
 from studies.experiments.model import Figure, high_end
 from studies.judge import RULE
 from studies.reference_figures import ReferenceFigure, source
@@ -130,7 +130,7 @@ def source_text(reference: ReferenceFigure | None) -> str:
     return text if reference.also is None else f"{text} or {reference.also:,g}"
 
 
-def _row(evaluation: Evaluation, measured: Measured) -> Record:
+def _row(evaluation: Evaluation, measured: SeedMean) -> Record:
     figure, judgement = measured.figure, measured.judgement
     return {
         "experiment": evaluation.experiment.name,
@@ -168,7 +168,7 @@ def _title(figure: Figure) -> str:
     return f"{figure.title} ({figure.aside})" if figure.aside else figure.title
 
 
-def _verdict(measured: Measured) -> str:
+def _verdict(measured: SeedMean) -> str:
     """Return the verdict, with that by the source's other printing."""
     if measured.judgement is None or measured.reference is None:
         return "–"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from lab.fabric.real.settings import Road, Setting
-from lab.fabric.real.store import Measured, Watched
+from lab.fabric.real.store import MeasuredFault, Watched
 from lab.fabric.validate.judge import STALL_S, Floats, measured
 from lab.runs.formats import Column, Record, Result, markdown
 
@@ -21,7 +21,7 @@ _SESSIONS_LEFT = 3
 """Sessions of two hosts at two ToRs while one link is broken."""
 
 _SHARES = (5, 50, 95, 99)
-Faults = Mapping[Setting, Sequence[Measured]]
+Faults = Mapping[Setting, Sequence[MeasuredFault]]
 Times = Mapping[Setting, Sequence[Watched]]
 
 
@@ -36,7 +36,7 @@ def shares_ms(values_s: Sequence[float] | Floats) -> dict[str, float]:
     return dict(zip((f"p{share}" for share in _SHARES), shares.tolist(), strict=True))
 
 
-def machine(rows: Sequence[Measured]) -> str:
+def machine(rows: Sequence[MeasuredFault]) -> str:
     """Return the number of fabrics that shared the machine and the use of its CPUs, in words."""
     fabrics = np.array([row.fabrics for row in rows])
     shares = ", ".join(
@@ -55,7 +55,7 @@ def machine(rows: Sequence[Measured]) -> str:
     return text
 
 
-def cpu_percent(rows: Sequence[Measured | Watched]) -> float | None:
+def cpu_percent(rows: Sequence[MeasuredFault | Watched]) -> float | None:
     """Return the median share of the CPUs' time that was used, percent."""
     used = [row.cpu for row in rows if row.cpu is not None]
     return float(np.median(used)) * 100 if used else None

@@ -16,7 +16,7 @@ from lab.ask.calibration import Calibration
 from lab.fabric.calibrate.values import load_calibration
 from lab.fabric.real.chain import CHAIN
 from lab.fabric.real.settings import GROUPS_KEPT_S, Road, Setting, What
-from lab.fabric.real.store import Measured, Watched
+from lab.fabric.real.store import MeasuredFault, Watched
 from lab.fabric.validate import judge
 from lab.fabric.validate.judge import FLOWS, RATE_PER_S, RULE, STALL_S, Compared, Floats, measured
 from lab.runs.formats import Column, Record, Result, markdown
@@ -62,7 +62,7 @@ class Measurements:
     note: other work of the machine during the measurement.
     """
 
-    faults: Mapping[Setting, Sequence[Measured]]
+    faults: Mapping[Setting, Sequence[MeasuredFault]]
     watched: Mapping[Setting, Sequence[Watched]]
     calibrations: Mapping[Road, Calibration]
     compared: Sequence[Compared]
@@ -177,7 +177,7 @@ def _gaps(results: Measurements) -> Iterator[str]:
         yield _STRANDED
 
 
-def _gap_row(setting: Setting, rows: Sequence[Measured]) -> Record:
+def _gap_row(setting: Setting, rows: Sequence[MeasuredFault]) -> Record:
     gaps, quiet = measured(setting, rows), measured(setting, rows, with_stalls=False)
     p50, p95, p99 = _percentiles_ms(gaps.worst)
     return {

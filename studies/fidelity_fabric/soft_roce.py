@@ -74,7 +74,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredTimers:
     """The measurement with one setting of BFD's timers.
 
     bfd: the timers.
@@ -89,7 +89,7 @@ class Measured:
     hits: tuple[Hit, ...]
 
 
-def measure(bfd: BfdTimers, duration_s: float, timeout: int = TIMEOUT) -> Measured:
+def measure(bfd: BfdTimers, duration_s: float, timeout: int = TIMEOUT) -> MeasuredTimers:
     """Measure two hosts, two ToRs and a VM at each host, with a silent fault of one port after the other.
 
     duration_s: approximate length of all rounds, s; timeout: exponent of the ACK timeout. Raises BackendError
@@ -114,7 +114,9 @@ def _standing(plan: Plan) -> Iterator[tuple[Fabric, Guest, Guest]]:
         leftovers.remove(plan.name)
 
 
-def _through_faults(fabric: Fabric, client: Guest, server: Guest, rounds: int, timeout: int) -> Measured:
+def _through_faults(
+    fabric: Fabric, client: Guest, server: Guest, rounds: int, timeout: int
+) -> MeasuredTimers:
     ends = [host.endpoints[0] for host in fabric.hosts[:2]]
     flows = [Flows(source, sink, 4, PROBES_PER_S) for source, sink in (ends, ends[::-1])]
     injected: list[int] = []
@@ -145,7 +147,7 @@ def _ended(pings: Future[PingPong], within_s: float) -> bool:
 
 def beside_twin(
     bfd: BfdTimers, pings: PingPong, injected: Sequence[int], lost: Sequence[Sequence[Gap]], timeout: int
-) -> Measured:
+) -> MeasuredTimers:
     """Return the effects of the faults on the queue pair beside the twin's predictions.
 
     injected: start of each fault, ns. lost: gaps of the fabric, there and back.
@@ -160,7 +162,7 @@ def beside_twin(
             there, back = rdma.stall_s(pair, [there_s, back_s])
             survives = bool(rdma.survives(pair, max(there_s, back_s)))
             hits.append(Hit((there_s, back_s), stall_s, (float(there), float(back)), survives))
-    return Measured(bfd, pings, len(injected), tuple(hits))
+    return MeasuredTimers(bfd, pings, len(injected), tuple(hits))
 
 
 def _spread_ns(pings: PingPong) -> NDArray[np.float64]:
@@ -230,7 +232,7 @@ def _longest_s(lost: Sequence[Gap], when_ns: int) -> float:
     return max((gap.length_s for gap in lost if abs(gap.begin_ns - when_ns) < _MARGIN_NS), default=0.0)
 
 
-def told(measured: Measured) -> str:
+def told(measured: MeasuredTimers) -> str:
     """Return a paragraph: percentiles of rounds, and the stalls of the hits beside the twin's prediction."""
     bfd, pings, hits = measured.bfd, measured.pings, measured.hits
     half_ms = pings.round_s * 500

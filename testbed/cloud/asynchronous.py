@@ -51,7 +51,7 @@ class Pushes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class AsynchronousRun:
     """A cluster's measured training.
 
     time_s: time of `pushes` pushes, s.
@@ -93,7 +93,7 @@ class Asynchronous(Cluster):
 
     def measure_cluster(
         self, machines: Mapping[int, Machine], pushes: int, *, within_s: float = 120.0
-    ) -> Measured:
+    ) -> AsynchronousRun:
         """Return the cluster's training speed after each worker has settled. machines: rank → machine.
 
         Raises ScenarioError if a worker ends, or if there are fewer than `pushes` pushes within `within_s`.
@@ -110,7 +110,7 @@ class Asynchronous(Cluster):
             iteration[rank] = float((times[:, 2] - times[:, 0]).mean())
             moved[rank] = float((times[:, 2] - times[:, 1]).mean())
         bytes_moved = sum(after) - sum(traffic)
-        return Measured(
+        return AsynchronousRun(
             float(seen[pushes] - seen[0]), pushes, iteration, moved, bytes_moved / (seen.size - 1) / 2 / _MB
         )
 

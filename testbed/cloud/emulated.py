@@ -76,7 +76,7 @@ def emulated(kind: InstanceType) -> Emulated:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class EmulatedRun:
     """One run of a job on one cluster.
 
     step_s: time of each step of rank 0 after warming up, s, float64[k].
@@ -167,7 +167,7 @@ class Cluster(Undone):
         with self._identity.acting():
             return steps.model(self._folder)
 
-    def measure(self, kind: Emulated, *, count: int = STEPS, within_s: float = 120.0) -> Measured:
+    def measure(self, kind: Emulated, *, count: int = STEPS, within_s: float = 120.0) -> EmulatedRun:
         """Return `count` steps on a cluster of a type after warming up, measured while the machine is quiet.
 
         The steps are measured again if other processes used the machine. The quieter measurement counts.
@@ -175,7 +175,7 @@ class Cluster(Undone):
         """
         held = max(container.group.charged_bytes() for container in self._containers)
         if held > kind.memory_bytes:
-            return Measured(np.empty(0), float("nan"), fits=False)
+            return EmulatedRun(np.empty(0), float("nan"), fits=False)
         self._limit(kind)
         self._past(WARM_UP_STEPS, within_s)
         tries = []
@@ -185,7 +185,7 @@ class Cluster(Undone):
                 break
         return min(tries, key=lambda measured: measured[0])[1]
 
-    def _measure(self, count: int, within_s: float) -> tuple[float, Measured]:
+    def _measure(self, count: int, within_s: float) -> tuple[float, EmulatedRun]:
         """Return the CPU use of other processes during the measurement, cores, and the measurement."""
         begun, cpu_ns, at_ns, busy_s = self._steps(), self._cpu_ns(), time.monotonic_ns(), cpu_busy_s()
         self._past(count + 1, within_s)
@@ -193,7 +193,7 @@ class Cluster(Undone):
         others = ((cpu_busy_s() - busy_s) * 1e9 - ours_ns) / took_ns
         ends_ns = self._step_ends_ns()[begun : begun + count + 1]
         cores = ours_ns / took_ns / self._workers
-        return others, Measured(np.diff(ends_ns) * 1e-9, cores, fits=True, first=begun + 1)
+        return others, EmulatedRun(np.diff(ends_ns) * 1e-9, cores, fits=True, first=begun + 1)
 
     def _limit(self, kind: Emulated) -> None:
         for container, endpoint in zip(self._containers, self._endpoints, strict=True):

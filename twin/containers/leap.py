@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from control.allocator.escra_settle import Books, Rule, Table, settle
+from control.allocator.escra_settle import EscraBooks, Rule, Table, settle
 from control.allocator.model import History, Ids
 from control.allocator.ports import Allocator, Patient, Tabled
 from twin.containers import cfs
@@ -368,7 +368,7 @@ def _run(
 
 _NO_TABLE = Table(
     Rule(0.0, 0.0, 0.0, False, 0.0, 0.0, 1),
-    Books(
+    EscraBooks(
         np.zeros((1, 0)), np.zeros(0, np.uint32), np.zeros(0, np.uint8), np.zeros(0, np.uint8),
         np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0),
     ),

@@ -54,7 +54,7 @@ LEAST_ANSWERED = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredProgram:
     """The measured values. program: fields of lab.containers.calibrate.values.Program except loop_cores;
     residuals: relative errors of the fitted twin's CPU and latency."""
 
@@ -62,7 +62,7 @@ class Measured:
     residuals: dict[str, Value]
 
 
-def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
+def measure(about_s: float, tell: Callable[[float], None]) -> MeasuredProgram:
     """Make a run of about `about_s` seconds and a short one. tell: function called with the fraction done.
     Raise the errors of `control`."""
     _, few, _ = _run(subject.schedule(about_s * _SHORT))
@@ -81,7 +81,7 @@ def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
     costs = {
         name: Value(getattr(fitted.program, name), _UNITS.get(name, "s"), _SOURCE, n) for name in _FITTED
     }
-    return Measured(
+    return MeasuredProgram(
         costs
         | dict(_memory(observed.series.memory_bytes, asked.rate))
         | {

@@ -22,7 +22,7 @@ from lab.fabric.calibrate.values import load_calibration
 from lab.fabric.real import campaign
 from lab.fabric.real.plan import CALIBRATION, STALLS, WATCHED
 from lab.fabric.real.settings import Road, What
-from lab.fabric.real.store import Measured, Store, Watched
+from lab.fabric.real.store import MeasuredFault, Store, Watched
 from testbed.containers import machine
 from twinbed import BackendError
 
@@ -83,9 +83,9 @@ def calibrated(store: Store, road: Road) -> Calibration:
     Raises BackendError if a delay that every road has was not measured.
     """
     beneath = Road.REAL_TIME if road is Road.FAST else road
-    silent: list[Measured] = []
-    carrier: list[Measured] = []
-    fast: list[Measured] = []
+    silent: list[MeasuredFault] = []
+    carrier: list[MeasuredFault] = []
+    fast: list[MeasuredFault] = []
     back_s: list[float] = []
     for planned in CALIBRATION:
         setting, rows = planned.setting, store.faults(planned.setting)
@@ -126,7 +126,7 @@ def calibrated(store: Store, road: Road) -> Calibration:
     )
 
 
-def _of_bgp(rows: Sequence[Measured]) -> dict[str, Value]:
+def _of_bgp(rows: Sequence[MeasuredFault]) -> dict[str, Value]:
     """Return BGP's delays.
 
     The host at the fault needs one hold and its routes. A far host has new routes after two holds, the
@@ -157,7 +157,7 @@ def _of_bgp(rows: Sequence[Measured]) -> dict[str, Value]:
     }
 
 
-def _of_fast(rows: Sequence[Measured]) -> dict[str, Value]:
+def _of_fast(rows: Sequence[MeasuredFault]) -> dict[str, Value]:
     routes = np.concatenate([_steps(rows, "fast_route"), _steps(rows, "fast_far")])
     late, told = _steps(rows, "fast_late"), _steps(rows, "fast_told")
     if not (routes.size and late.size and told.size):
@@ -188,7 +188,7 @@ def _of_stalls(watched: Sequence[Watched]) -> dict[str, Value]:
     }
 
 
-def _steps(rows: Sequence[Measured], key: str) -> Floats:
+def _steps(rows: Sequence[MeasuredFault], key: str) -> Floats:
     return np.array([row.chain[key] for row in rows if key in row.chain], np.float64)
 
 

@@ -19,7 +19,7 @@ from lab.fabric.real.bench import NEVER_S, POLL_S, Bench, bench, until
 from lab.fabric.real.chain import chain
 from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import AFTER_S, GROUPS_GONE_S, STEADY_S, Setting, What
-from lab.fabric.real.store import Measured, Store, Watched
+from lab.fabric.real.store import MeasuredFault, Store, Watched
 from lab.fabric.validate.judge import RATE_PER_S
 from testbed.containers.machine import CpuTimes, cpu_times
 from testbed.fabric import faults, ownership, probe, sentinel
@@ -59,7 +59,7 @@ def watch(setting: Setting, lasts_s: float, store: Store, name: str) -> Watched:
     return row
 
 
-def told(setting: Setting, number: int, row: Measured) -> str:
+def told(setting: Setting, number: int, row: MeasuredFault) -> str:
     """Return a fault's progress line: the gaps of the flows that the host sent and received."""
     return f"{setting.key} {number}: out {row.out_s * 1e3:.0f} ms, in {row.in_s * 1e3:.0f} ms"
 
@@ -83,7 +83,7 @@ def watched(running: Bench, lasts_s: float) -> Watched:
     )
 
 
-def fault(running: Bench, setting: Setting, number: int) -> Measured:
+def fault(running: Bench, setting: Setting, number: int) -> MeasuredFault:
     """Break one link and repair it. The four links of the fabric take turns.
 
     A lost carrier costs flows little and at any time, so flows are thinned until the next fault only for
@@ -121,7 +121,7 @@ def fault(running: Bench, setting: Setting, number: int) -> Measured:
     files = running.probes.files if host == 0 else running.probes.files[::-1]
     sides = [worst(path, injected.at_ns, THIN_SLACK_S if thinned else 0.0) for path in files]
     seen: list[Seen] = [*before, *running.witness.take()]
-    return Measured(
+    return MeasuredFault(
         date=_now(),
         host=host,
         uplink=uplink,

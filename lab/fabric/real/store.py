@@ -16,7 +16,7 @@ from lab.fabric.real.settings import Setting
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredFault:
     """A fault and its failover. All times are in seconds.
 
     inject_s: time to break the link.
@@ -65,7 +65,7 @@ class Watched:
     downs: number of times that one went down, as bfdd counts.
     fast: number of times that the fast path gave up an uplink.
     stalls_s: each stall of the machine above 20 ms, s.
-    fabrics, cpu: as in Measured.
+    fabrics, cpu: as in MeasuredFault.
     """
 
     date: str
@@ -79,7 +79,7 @@ class Watched:
 
 
 _NOTE = "note.txt"
-_Row = TypeVar("_Row", Measured, Watched)
+_Row = TypeVar("_Row", MeasuredFault, Watched)
 
 
 class Store:
@@ -89,14 +89,14 @@ class Store:
         self._root = root
         root.mkdir(parents=True, exist_ok=True)
 
-    def add(self, setting: Setting, row: Measured | Watched) -> None:
+    def add(self, setting: Setting, row: MeasuredFault | Watched) -> None:
         """Append a row. A line that was not written completely is ignored on reading."""
         with self._path(setting, type(row)).open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
 
-    def faults(self, setting: Setting) -> list[Measured]:
+    def faults(self, setting: Setting) -> list[MeasuredFault]:
         """Return the setting's faults in the order in which they were measured."""
-        return list(self._rows(setting, Measured))
+        return list(self._rows(setting, MeasuredFault))
 
     def watched(self, setting: Setting) -> list[Watched]:
         """Return the setting's times without a fault, in order."""
@@ -118,5 +118,5 @@ class Store:
             if line.endswith("}"):
                 yield kind(**json.loads(line))
 
-    def _path(self, setting: Setting, kind: type[Measured] | type[Watched]) -> Path:
-        return self._root / f"{setting.key}.{kind.__name__.lower()}.jsonl"
+    def _path(self, setting: Setting, kind: type[MeasuredFault] | type[Watched]) -> Path:
+        return self._root / f"{setting.key}.{'measured' if kind is MeasuredFault else 'watched'}.jsonl"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from control.fabric import Direction, FaultKind, PlannedFault
 from lab.fabric.real.settings import AFTER_S, GROUPS_GONE_S, STEADY_S, Road, Setting, What
-from lab.fabric.real.store import Measured
+from lab.fabric.real.store import MeasuredFault
 from lab.runs.formats import Column, Record, Result
 from twin.fabric import probe
 from twin.fabric.failover import failover
@@ -144,7 +144,7 @@ class Gaps:
     worst: Floats
 
 
-def measured(setting: Setting, rows: Sequence[Measured], *, with_stalls: bool = True) -> Gaps:
+def measured(setting: Setting, rows: Sequence[MeasuredFault], *, with_stalls: bool = True) -> Gaps:
     """Return the testbed's gaps. with_stalls: include faults that met a stall of the machine.
 
     A lost carrier that cost no datagram is a gap of one interval, as every flow has it. Every other fault
@@ -194,7 +194,7 @@ def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
     return Gaps(*(gaps[gaps > 0.0] for gaps in (*sides, worst)))
 
 
-def under_stalls(control: ControlPlane, rows: Sequence[Measured]) -> ControlPlane:
+def under_stalls(control: ControlPlane, rows: Sequence[MeasuredFault]) -> ControlPlane:
     """Return the control plane with the stalls of the machine while these faults were measured; without
     stalls if a fault has no record of them."""
     lasted_s = sum(row.lasted_s for row in rows)

@@ -6,7 +6,7 @@ import pytest
 from control.jobs import InstanceType
 from lab.cloud.input.job_file import JobFile
 from studies.cloud import measuring
-from testbed.cloud.emulated import Measured
+from testbed.cloud.emulated import EmulatedRun
 from twinbed import ScenarioError
 
 TYPES = [InstanceType(f"t{vcpus}", "test", vcpus, 16, network_bps=1e9) for vcpus in (4, 32)]
@@ -32,7 +32,7 @@ class Pretended:
     def measure(self, kind):
         if kind.name == "t4" and self.workers == 2:
             raise ScenarioError("the job ended")
-        return Measured(np.full(20, 0.5), 0.1, fits=self.command[2] == "8")
+        return EmulatedRun(np.full(20, 0.5), 0.1, fits=self.command[2] == "8")
 
 
 starts = []

@@ -17,7 +17,7 @@ from lab.fabric.calibrate.values import fabric, load_calibration, write
 from lab.fabric.real import campaign, plan
 from lab.fabric.real.chain import chain
 from lab.fabric.real.settings import Road, Setting, What, setting
-from lab.fabric.real.store import Measured, Store, Watched
+from lab.fabric.real.store import MeasuredFault, Store, Watched
 from lab.fabric.validate.both import validate
 from lab.fabric.validate.judge import (
     LEAST_FAULTS,
@@ -48,8 +48,8 @@ STEPS = {"near": 0.075, "sent": 0.061, "far": 0.063}
 FAST_STEPS = {"fast_late": 0.0002, "fast_told": 0.0005, "fast_route": 0.0006, "fast_far": 0.0006}
 
 
-def fault(out_s=0.24, in_s=0.24, chain=STEPS, **other) -> Measured:
-    row = Measured(
+def fault(out_s=0.24, in_s=0.24, chain=STEPS, **other) -> MeasuredFault:
+    row = MeasuredFault(
         "2026-11-21T22:00:00+00:00", 0, 0, 0.0005, out_s, in_s, 4, 4, 0.0, 0.0, 0.0, 1.9, dict(chain), 0
     )
     return replace(row, **other)

@@ -57,7 +57,7 @@ def test_a_guest_whose_clock_is_slow_does_not_hide_late_faults() -> None:
 
 
 def test_a_queue_pair_that_broke_is_told() -> None:
-    measured = soft_roce.Measured(TIMERS, PingPong(np.empty(0), 0, 0, "Failed status 12"), 1, ())
+    measured = soft_roce.MeasuredTimers(TIMERS, PingPong(np.empty(0), 0, 0, "Failed status 12"), 1, ())
     assert "it broke: Failed status 12" in soft_roce.told(measured)
 
 

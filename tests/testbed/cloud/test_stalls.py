@@ -11,7 +11,7 @@ import pytest
 from control.profiler.stalls import Profiled, Run, Stall
 from control.profiler.stalls import stalls as apart
 from testbed.cloud import all_reduce, stalls
-from testbed.cloud.emulated import Measured
+from testbed.cloud.emulated import EmulatedRun
 from testbed.cloud.stalls import Profiler
 from testbed.containers import network
 from testbed.containers.cgroup.drivers import detect
@@ -44,7 +44,7 @@ class Pretended:
 
     def measure(self, kind, *, count, within_s):
         step_s = STEP_S[self.source, self.workers] * (3 if np.isfinite(kind.network_bps) else 1)
-        return Measured(np.full(count, step_s), 1.0, fits=True, first=2)
+        return EmulatedRun(np.full(count, step_s), 1.0, fits=True, first=2)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_run_that_spreads_is_repeated_alone_up_to_five_times(profiler, made, m
 
     def measure(cluster, kind, *, count, within_s):
         if (cluster.source, cluster.workers) == ("kept", 1):
-            return Measured(np.array([next(times)]), 1.0, fits=True)
+            return EmulatedRun(np.array([next(times)]), 1.0, fits=True)
         return steady(cluster, kind, count=count, within_s=within_s)
 
     monkeypatch.setattr(Pretended, "measure", measure)
