@@ -46,6 +46,16 @@ def test_errors_of_jobs_that_were_left_out_are_those_from_the_others_mean(by):
 
 
 @pytest.mark.usefixtures("means_only")
+@pytest.mark.parametrize("by", list(Objective))
+def test_without_a_prior_the_mean_logarithm_of_the_outcomes_stands_for_it(by):
+    rows = examples(2, prior=False)
+    model = train_physical(by, rows, 0)
+    assert model.level == pytest.approx(np.log(rows.objective(by)).mean())
+    assert model.known.offset == pytest.approx(0.0, abs=1e-12)
+    np.testing.assert_allclose(model.predict(rows), np.exp(model.level))
+
+
+@pytest.mark.usefixtures("means_only")
 def test_errors_of_rows_that_were_left_out_are_those_from_the_others_mean():
     errors = np.arange(10) / 10
     model = train_physical(Objective.TIME, alike(errors[:5], errors[5:]), 0)
