@@ -107,7 +107,7 @@ def _show_other(name: str, form: Format) -> None:
     if family:
         _explain(tuple(_rows(name, scheduler.SETTINGS[family])), f"cluster.settings.{family}", form, facts)
     else:
-        emit(Result(_COLUMNS, (), facts=facts, notes=(f"{name} has no parameters.",)), form)
+        emit(Result(_COLUMNS, (), facts=facts, notes=(f"{name} has no parameters.",), nothing=""), form)
 
 
 def _explain(rows: Sequence[dict[str, Value]], place: str, form: Format, facts: Record | None = None) -> None:

@@ -27,7 +27,7 @@ class Cluster(Kind):
     policies = tuple(POLICIES)
     group = "schedulers"
     tables = ("summary", "jobs", "queue")
-    optional_tables = ("spans",)
+    optional_tables = ("spans", "types")
     processes = None
 
     def scenario_model(self) -> type[Scenario]:

@@ -120,7 +120,7 @@ def _table(answer: Provision, question: Question, kinds: list[WorkerKind], serve
         }
         plan = None
     if plan is None:
-        return Result(_COLUMNS, (), facts={"plan": "none", **facts})
+        return Result(_COLUMNS, (), facts={"plan": "none", **facts}, nothing="")
     rows: list[Record] = []
     for kind in kinds:
         count, started = plan.workers.get(kind.name, 0), plan.added.get(kind.name, 0)

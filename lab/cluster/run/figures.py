@@ -91,7 +91,7 @@ def metrics(jobs: Jobs, done: Outcome, alone: Outcome | None, counts: Flags) -> 
 
 
 def tables(jobs: Jobs, done: Outcome, counts: Flags) -> dict[str, pa.Table]:
-    """Return the tables `jobs`, `queue` and, for small runs, `spans`."""
+    """Return the tables `jobs`, `queue`, `types` and, for small runs, `spans`."""
     load = jobs.workload
     columns = {
         "job": np.arange(len(load)), "queue": [jobs.queues[place] for place in load.queue],
@@ -108,6 +108,19 @@ def tables(jobs: Jobs, done: Outcome, counts: Flags) -> dict[str, pa.Table]:
             {name: getattr(series, name)[some] for name in ("at_s", "waiting", "running", "busy_gpus")}
         ),
     }
+    busy_gpu_h, cluster = done.busy_gpu_s / 3600, jobs.cluster
+    up_gpu_h = done.capacity_gpu_s / 3600
+    made["types"] = pa.table(
+        {
+            "type": list(cluster.types),
+            "gpus": np.bincount(cluster.server_type, cluster.server_gpus, len(cluster.types)).astype(int),
+            "up_gpu_h": up_gpu_h,
+            "busy_gpu_h": busy_gpu_h,
+            "restart_gpu_h": done.restart_gpu_s / 3600,
+            "utilisation": busy_gpu_h / np.where(up_gpu_h > 0, up_gpu_h, np.nan),
+            "cost_usd": busy_gpu_h * cluster.price_usd_h,
+        }
+    )
     if done.spans is not None:
         kinds = np.array(jobs.cluster.types)[jobs.cluster.server_type[done.spans.server]]
         made["spans"] = pa.table(

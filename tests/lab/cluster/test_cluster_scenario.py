@@ -47,6 +47,21 @@ def test_it_runs_and_compares_and_reports(small, twinbed, tmp_path):
     assert counted["rows"] == [{"n": 36}]
 
 
+def test_a_run_has_the_use_of_each_type(small, twinbed):
+    ran = rows(twinbed("run", small, "--set", "cluster.servers.k80.price_usd_h=0.5", "--format", "json"))
+    query = (
+        "SELECT run, sum(busy_gpu_h) / sum(up_gpu_h) AS used, sum(cost_usd) AS usd FROM types GROUP BY run"
+    )
+    told = json.loads(twinbed("runs", "query", query, "--format", "json").out)["rows"]
+    assert len(told) == len(ran) == 3
+    assert sorted(row["used"] for row in told) == pytest.approx(
+        sorted(row["utilisation"] for row in ran.values())
+    )
+    assert sorted(row["usd"] for row in told) == pytest.approx(
+        sorted(row["cost_usd"] for row in ran.values())
+    )
+
+
 def test_the_same_question_has_the_same_answer(small, twinbed):
     first, second = (rows(twinbed("run", small, "--format", "json")) for _ in range(2))
     assert first == second
