@@ -142,7 +142,7 @@ def load(path: str | Path) -> Scenario:
     else:
         file = shipped.path_of("scenario", path)
         text = read_user_text(file, guard.MOST_BYTES)
-    raw = guard.keys(text, str(file), "keys and values")
+    raw = guard.keys(text, str(file), "keys and values of a scenario; twinbed whatif takes traces")
     _anchor(raw, file.parent)
     return build(raw, str(file))
 

@@ -26,7 +26,7 @@ def problem(text, tmp_path):
     ("text", "said"),
     [
         ("", "empty file"),
-        ("- 1", "expected keys and values"),
+        ("- 1", "expected keys and values of a scenario; twinbed whatif takes traces"),
         ("name: [a", "line 1: not YAML"),
         ("name: a\nname: b", "line 2: key 'name' is given twice"),
         ("name: a\ntrace: {source: x, fromat: csv}", "trace.fromat: unknown key; did you mean 'format'?"),
