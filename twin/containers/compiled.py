@@ -72,10 +72,28 @@ def released(function: _Function) -> _Function:
     return _compiled(function, False, nogil=True)
 
 
-def _compiled(function: _Function, forceinline: bool, *, nogil: bool = False) -> _Function:
+def vectorised(function: _Function) -> _Function:
+    """Return a `package_kernel` whose arrays never overlap.
+
+    The compiler then does several rows of a loop at once, however many arrays the loop has. Otherwise it has
+    to compare the arrays' addresses first, and gives up beyond a few.
+    """
+    return _compiled(function, False, apart=True)
+
+
+def _compiled(
+    function: _Function, forceinline: bool, *, nogil: bool = False, apart: bool = False
+) -> _Function:
     dispatcher = _widened(njit(error_model="numpy", forceinline=forceinline, nogil=nogil)(function))
     dispatcher._cache = _FolderCache(function)  # type: ignore[no-untyped-call]
+    if apart:
+        dispatcher._compiler._customize_flags = _never_overlapping
     return cast(_Function, dispatcher)
+
+
+def _never_overlapping(flags: Any) -> Any:
+    flags.noalias = True
+    return flags
 
 
 def _widened(dispatcher: Any) -> Any:

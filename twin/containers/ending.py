@@ -2,8 +2,9 @@
 
 For: `end_period`. Not for: the inside of a period (cfs.py).
 
-A loop handles one quantity of all containers and few arrays, so that the compiler vectorises it over
-containers. Containers whose pool does not suffice are integrated one by one.
+One loop does everything for a container, without branches and calls, so that the compiler does several
+containers at once. Containers whose pool does not suffice are found before it, and their throttling is
+computed one by one.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ from twin.containers.cfs import (
     HELD,
     NANOSECOND,
     UP,
+    Flags,
     Fleet,
     Report,
     Whole,
     end_crowded,
     exhaust,
 )
-from twin.containers.compiled import inlined, package_kernel
+from twin.containers.compiled import inlined, vectorised
 from twin.containers.model import Floats
 from twin.containers.sharing import Hosts
+
+_MOST = np.finfo(np.float64).max
+"""The largest finite number. Comparing with it takes fewer instructions than comparing with infinity."""
 
 
 @inlined
@@ -45,32 +50,26 @@ def end_period(
     i if container i breaks an invariant: its input is negative or not finite, or it used more than its CPUs.
     """
     end_crowded(fleet, hosts, demand, row, period_s)
-    _serve_all(fleet, demand, row, period_s, report, over)
-    broken = _account(fleet, demand, row, period_s, report)
-    above = _use_memory(fleet, want, row, report)
-    if broken or above < 0:
-        return -1 - _first_broken(fleet, demand, want, row, period_s)
-    for i in range(len(fleet.status)):
-        full = fleet.quota[i] * period_s
-        fleet.pool[i] = min(fleet.pool[i] + full, full + burst_s)
-    fleet.used[:] = 0.0
-    fleet.since[:] = 0.0
+    _throttle(fleet, demand[row], period_s, report.throttled, over)
+    broken, above = _end_all(fleet, demand[row], want[row], period_s, burst_s, report)
+    if broken < len(fleet.status):
+        return -1 - broken
     over_count = 0
-    for i in range(len(fleet.status) if above > 0 else 0):
+    for i in range(len(fleet.status) if above else 0):
         if fleet.status[i] == UP and want[row, i] > fleet.limit_bytes[i]:
             over[over_count] = i
             over_count += 1
     return over_count
 
 
-@package_kernel
-def _serve_all(fleet: Fleet, demand: Floats, row: int, period_s: float, report: Report, short: Whole) -> None:
-    """Serve all containers until the period's end, as `advance_one` does. `report` and `short` (int64[N])
-    hold intermediate results."""
-    special, done, count = report.throttled, report.usage_cores, 0
+@vectorised
+def _throttle(fleet: Fleet, rates: Floats, period_s: float, special: Flags, short: Whole) -> None:
+    """Note the throttling of containers whose pool does not suffice until the period's end. `special` and
+    `short` (bool[N], int64[N]) hold intermediate results."""
+    count = 0
     for i in range(len(fleet.status)):
         wall_s = period_s - fleet.since[i]
-        wanted = min(fleet.cap[i] * wall_s, fleet.backlog[i] + demand[row, i] * wall_s)
+        wanted = min(fleet.cap[i] * wall_s, fleet.backlog[i] + rates[i] * wall_s)
         suffices = wanted <= fleet.pool[i] + NANOSECOND
         special[i] = (fleet.status[i] == UP) & ((fleet.stalled[i] > 0.0) | (not suffices))
     # Without a branch, which would be mispredicted: the next entry overwrites an entry that does not count.
@@ -81,77 +80,56 @@ def _serve_all(fleet: Fleet, demand: Floats, row: int, period_s: float, report: 
         stalled, wall_s = fleet.stalled[i], period_s - fleet.since[i]
         throttled_s = stalled * wall_s
         if stalled == 0.0:
-            _, throttled_s = exhaust(fleet.backlog[i], fleet.pool[i], demand[row, i], fleet.cap[i], wall_s)
+            _, throttled_s = exhaust(fleet.backlog[i], fleet.pool[i], rates[i], fleet.cap[i], wall_s)
         fleet.throttled[i] = True
         fleet.throttled_s[i] += throttled_s
-    for i in range(len(fleet.status)):
-        wall_s = period_s - fleet.since[i]
-        wanted = min(fleet.cap[i] * wall_s, fleet.backlog[i] + demand[row, i] * wall_s)
-        runs = (fleet.status[i] == UP) & (fleet.stalled[i] == 0.0)
-        done[i] = min(wanted, fleet.pool[i]) if runs else 0.0
-    for i in range(len(fleet.status)):
-        left = fleet.backlog[i] + demand[row, i] * (period_s - fleet.since[i]) - done[i]
-        fleet.backlog[i] = fleet.backlog[i] if fleet.status[i] == ABSENT else left
-    for i in range(len(fleet.status)):
-        fleet.pool[i] -= done[i]
-        fleet.used[i] += done[i]
 
 
-@package_kernel
-def _account(fleet: Fleet, demand: Floats, row: int, period_s: float, report: Report) -> bool:
-    """Report CPU and throttling, and add them to the totals. Return whether any container breaks an
-    invariant."""
-    broken = False
-    for i in range(len(fleet.status)):
-        broken |= _breaks(demand[row, i], fleet.used[i], fleet.cap[i], fleet.pool[i], period_s)
-    for i in range(len(fleet.status)):
-        report.usage_cores[i] = fleet.used[i] / period_s
-        fleet.done_s[i] += fleet.used[i]
-    for i in range(len(fleet.status)):
-        report.quota_cores[i] = fleet.quota[i]
-        report.unused_cores[i] = min(fleet.pool[i] / period_s, fleet.quota[i])
-    for i in range(len(fleet.status)):
-        fleet.arrived_s[i] += 0.0 if fleet.status[i] == ABSENT else demand[row, i] * period_s
-    for i in range(len(fleet.status)):
-        ran = (fleet.used[i] > 0.0) | fleet.throttled[i]
-        fleet.nr_periods[i] += ran & (fleet.quota[i] < np.inf)
-    for i in range(len(fleet.status)):
-        report.throttled[i] = fleet.throttled[i]
-        fleet.nr_throttled[i] += fleet.throttled[i]
-    for i in range(len(fleet.status)):
-        report.throttled_s[i] = fleet.throttled_s[i] if fleet.throttled[i] else 0.0
-    for i in range(len(fleet.status)):
-        fleet.throttled_s[i] = 0.0 if fleet.throttled[i] else fleet.throttled_s[i]
-        fleet.stalled[i] = 0.0 if fleet.throttled[i] else fleet.stalled[i]
-    fleet.throttled[:] = False
-    return broken
+@vectorised
+def _end_all(
+    fleet: Fleet, rates: Floats, want: Whole, period_s: float, burst_s: float, report: Report
+) -> tuple[int, bool]:
+    """Serve, report, account and refill all containers.
 
-
-@package_kernel
-def _use_memory(fleet: Fleet, want: Whole, row: int, report: Report) -> int:
-    """Set the memory that containers want to `want`, and report their memory. Return 1 if any container wants
-    more than its limit, else 0; −1 if any wants a negative amount."""
-    above, negative = False, False
-    for i in range(len(fleet.status)):
-        wanted, status = want[row, i], fleet.status[i]
-        negative |= (status <= HELD) & (wanted < 0)
-        above |= (status == UP) & (wanted > fleet.limit_bytes[i])
-        fleet.wanted_bytes[i] = wanted if status <= HELD else fleet.wanted_bytes[i]
-    for i in range(len(fleet.status)):
-        report.memory_bytes[i] = min(fleet.wanted_bytes[i], fleet.limit_bytes[i])
-    return -1 if negative else int(above)
-
-
-@inlined
-def _breaks(rate: float, used: float, cap: float, pool: float, period_s: float) -> bool:
-    fine = (rate >= 0.0) & (rate < np.inf) & (used <= cap * period_s + NANOSECOND) & (pool >= 0.0)
-    return not fine
-
-
-@package_kernel
-def _first_broken(fleet: Fleet, demand: Floats, want: Whole, row: int, period_s: float) -> int:
-    for i in range(len(fleet.status)):
-        broken = _breaks(demand[row, i], fleet.used[i], fleet.cap[i], fleet.pool[i], period_s)
-        if broken or (fleet.status[i] <= HELD and want[row, i] < 0):
-            return i
-    return -1
+    Returns (the first container that breaks an invariant, else their number; whether any running container
+    wants more memory than its limit).
+    """
+    count = len(fleet.status)
+    broken, above = count, False
+    for i in range(count):
+        status, rate, cap, quota = fleet.status[i], rates[i], fleet.cap[i], fleet.quota[i]
+        throttled, throttled_s, stalled = fleet.throttled[i], fleet.throttled_s[i], fleet.stalled[i]
+        backlog, wall_s = fleet.backlog[i], period_s - fleet.since[i]
+        came = 0.0 if status == ABSENT else rate
+        offered = backlog + came * wall_s
+        runs = (status == UP) & (stalled == 0.0)
+        pool, most = fleet.pool[i], min(cap * wall_s, offered)
+        done = min(most, pool) if runs else 0.0
+        used = fleet.used[i] + done
+        pool -= done
+        fleet.backlog[i] = offered - done
+        fleet.done_s[i] += used
+        fleet.arrived_s[i] += came * period_s
+        fleet.nr_periods[i] += ((used > 0.0) | throttled) & (quota < np.inf)
+        fleet.nr_throttled[i] += throttled
+        fleet.throttled_s[i] = 0.0 if throttled else throttled_s
+        fleet.stalled[i] = 0.0 if throttled else stalled
+        fleet.throttled[i] = False
+        there, asked, wanted, limit = status <= HELD, want[i], fleet.wanted_bytes[i], fleet.limit_bytes[i]
+        wanted = asked if there else wanted
+        fleet.wanted_bytes[i] = wanted
+        report.quota_cores[i] = quota
+        report.unused_cores[i] = min(pool / period_s, quota)
+        report.throttled[i] = throttled
+        report.usage_cores[i] = used / period_s
+        report.memory_bytes[i] = min(wanted, limit)
+        report.throttled_s[i] = throttled_s if throttled else 0.0
+        above |= (status == UP) & (asked > limit)
+        fine = (rate >= 0.0) & (rate <= _MOST) & (used <= cap * period_s + NANOSECOND) & (pool >= 0.0)
+        fine &= (not there) | (asked >= 0)
+        broken = min(broken, count if fine else i)
+        full = quota * period_s
+        fleet.pool[i] = min(pool + full, full + burst_s)
+        fleet.used[i] = 0.0
+        fleet.since[i] = 0.0
+    return broken, above
