@@ -43,10 +43,11 @@ def report(
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Write stored runs as one HTML file that needs no network."""
-    from lab.runs.files import write_whole
+    from lab.runs.files import check_place, write_whole
     from lab.runs.formats import Column, Result
     from lab.runs.report import document
 
+    check_place(html)
     runs_store = open_store(store)
     text = document([runs_store.open(run) for run in runs])
     size = write_whole(html, lambda file: file.write(text.encode()))

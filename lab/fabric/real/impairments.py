@@ -45,7 +45,7 @@ def impairment(asked: ImpairmentFile, place: str = "") -> Impairment:
     """
     parts = _LINK.fullmatch(asked.link)
     if parts is None:
-        raise ScenarioError(f"{place}link: {asked.link!r} is none; take a host and its uplink, as h0:tor1")
+        raise ScenarioError(f"{place}link: {asked.link!r} is no link; take a host and its uplink, as h0:tor1")
 
     def share(key: str, text: str | None) -> float | None:
         number = _PER_CENT.fullmatch(text) if text is not None else None

@@ -158,5 +158,5 @@ def test_a_report_is_one_file_and_says_where_it_is(twinbed, csv_path, tmp_path):
 def test_a_report_that_cannot_be_written_is_refused_and_leaves_nothing(twinbed, csv_path, tmp_path):
     twinbed("whatif", csv_path, "--policy", "static")
     refused = twinbed("report", "mine", "--html", tmp_path / "no" / "out.html").refused
-    assert "out.html: cannot be written" in refused
+    assert "out.html: cannot be written, there is no folder" in refused
     assert not (tmp_path / "no").exists()
