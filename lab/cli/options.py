@@ -7,6 +7,7 @@ verb. The module imports nothing heavy, so that `twinbed --help` answers at once
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from enum import StrEnum
@@ -228,7 +229,8 @@ def price_of(text: str | None) -> dict[str, str | None]:
     if text is None:
         return {}
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) not in (2, 3) or not all(parts):
+    # A decimal comma, as in 0,03, would make a free core and a memory price of 3.
+    if len(parts) not in (2, 3) or not all(parts) or any(re.match(r"0\d", part) for part in parts):
         raise ScenarioError(f"--price {text}: expected CPU,MEMORY[,CURRENCY], e.g. 0.03,0.004,EUR")
     values = dict(zip(("cpu_core_hour", "memory_gib_hour", "currency"), parts, strict=False))
     return {**values, "source": "given on the command line", "as_of": None}

@@ -52,7 +52,8 @@ def sweep(
         Path | None, option("CSV", "A file of points: keys in its header, one point per line.")
     ] = None,
     seeds: Annotated[
-        str | None, option("FIRST:END", "Seeds of every point, END left out. Default: those of the scenario.")
+        str | None,
+        option("SEEDS", "Seeds of every point: 0:20 (without 20) or 1,4,7. Default: those of the scenario."),
     ] = None,
     engine: EngineOption = "local",
     jobs: JobsOption = None,

@@ -46,7 +46,7 @@ def tune(
         list[str] | None, option("LIMIT", "A limit on a mean, 'latency_p99_s <= 0.2'. Repeatable.")
     ] = None,
     trials: Annotated[int, option("N", "Number of trials.", min=1, max=10_000)] = 50,
-    seeds: Annotated[str, option("FIRST:END", "Seeds of every trial, END left out.")] = "0:5",
+    seeds: Annotated[str, option("SEEDS", "Seeds of every trial: 0:20 (without 20) or 1,4,7.")] = "0:5",
     engine: EngineOption = "local",
     jobs: JobsOption = None,
     out: Annotated[Path | None, option("FILE", "Write a scenario file with the best settings.")] = None,

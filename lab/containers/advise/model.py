@@ -144,11 +144,13 @@ class Advice(Section):
 
 def read(path: Path) -> Advice:
     """Return the advice in a file. Raises ScenarioError that names the file and the key."""
-    data = guard.parse_json(read_user_text(path, MOST_BYTES), str(path))
+    cure = f"make an advice with twinbed advise --out {path.with_suffix('.json').name}"
+    try:
+        data = guard.parse_json(read_user_text(path, MOST_BYTES), str(path))
+    except ScenarioError as error:
+        raise ScenarioError(f"{error}; {cure}") from None
     if not isinstance(data, dict) or data.get("version") != VERSION:
-        raise ScenarioError(
-            f"{path}: is no advice of version {VERSION}; make one with twinbed advise --out {path.name}"
-        )
+        raise ScenarioError(f"{path}: is no advice of version {VERSION}; {cure}")
     advice = validated(Advice, data, str(path))
     counts = Counter(row.name for row in advice.rows)
     name, count = counts.most_common(1)[0]

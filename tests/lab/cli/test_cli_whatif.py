@@ -93,6 +93,14 @@ def test_a_price_on_the_command_line_is_used_and_named(twinbed, csv_path):
     assert "Price: 2 EUR per core-hour" in twinbed(*arguments).out.replace("\n  ", " ")
 
 
+def test_a_price_with_a_decimal_comma_is_refused(twinbed, csv_path):
+    ended = twinbed("whatif", csv_path, "--policy", "static", "--price", "0,03,0,004")
+    assert ended.code == 2
+    ended = twinbed("whatif", csv_path, "--policy", "static", "--price", "0,03")
+    assert ended.code == 2
+    assert "--price 0,03: expected CPU,MEMORY[,CURRENCY], e.g. 0.03,0.004,EUR" in ended.err
+
+
 def test_a_part_of_the_trace_can_be_replayed(twinbed, csv_path):
     ended = twinbed(
         "whatif", csv_path, "--policy", "static", "--container", "web", "--start", 5, "--end", 15,

@@ -20,6 +20,7 @@ def test_an_advice_reads_back(tmp_path):
     ("damage", "words"),
     [
         (lambda text: text[: len(text) // 2], "advice.json"),
+        (lambda text: "container,cpu", "; make an advice with twinbed advise --out advice.json"),
         (lambda text: "[]", "is no advice of version 1"),
         (lambda text: "[" * 100_000, "advice.json"),
         (lambda text: text.replace('"version": 1', '"version": 2'), "is no advice of version 1"),
