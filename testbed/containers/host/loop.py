@@ -123,18 +123,22 @@ def control(
         with urgent() as scheduling:
             served = _serve(loop, fleet, record, source, settings, client, on_tick, told)
         facts = _facts(driver, allocator, loop, scheduling, told is not None)
-        counters = list(zip(served.before, map(_usage, fleet.containers), strict=True))
+        after = [_usage(container) for container in fleet.containers]
+    series = record.series()
+    recorded_s = series.usage_cores.sum(0, dtype=np.float64) * settings.period_s
+    counted = [_since(*each) for each in zip(served.before, after, recorded_s.tolist(), strict=True)]
+    done_s, nr_periods, nr_throttled = zip(*counted, strict=True)
     return Observed(
         names=tuple(container.name for container in fleet.containers),
         app=fleet.app,
         period_s=settings.period_s,
         began_s=served.began_s,
-        series=record.series(),
+        series=series,
         events=record.events,
         limit_changes=loop.executor.limit_changes,
-        done_s=np.array([(after.cpu_ns - before.cpu_ns) / NS for before, after in counters]),
-        nr_periods=np.array([after.nr_periods - before.nr_periods for before, after in counters]),
-        nr_throttled=np.array([after.nr_throttled - before.nr_throttled for before, after in counters]),
+        done_s=np.array(done_s),
+        nr_periods=np.array(nr_periods),
+        nr_throttled=np.array(nr_throttled),
         reports=record.reports,
         decide_s=loop.decide_s,
         times=LoopTimes(
@@ -181,7 +185,8 @@ def _serve(
     try:
         start_ns = time.monotonic_ns() if client is None else client.start()
         began_s = time.time() + (start_ns - time.monotonic_ns()) / NS
-        before, lost_before = [_usage(container) for container in fleet.containers], source.lost
+        before = [_usage(container) or NOTHING_USED for container in fleet.containers]
+        lost_before = source.lost
         loop.begin(start_ns)
         cpu_ns, at_ns = time.thread_time_ns(), time.monotonic_ns()
 
@@ -271,14 +276,25 @@ def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
     stop([container.command for container in running if container.command is not None], hurry)
 
 
-def _usage(container: HostedContainer) -> Usage:
-    """Return the counters now; zeros if the cgroup does not exist."""
+def _usage(container: HostedContainer) -> Usage | None:
+    """Return the counters now; None if the cgroup does not exist."""
     if not isinstance(container.group, Group):
-        return NOTHING_USED
+        return None
     try:
         return container.group.read()
     except GroupGoneError:
-        return NOTHING_USED
+        return None
+
+
+def _since(before: Usage, after: Usage | None, recorded_s: float) -> tuple[float, int, int]:
+    """Return CPU time, s, periods and throttled periods since `before`.
+
+    after: None if the cgroup is gone. Then the CPU time is `recorded_s`, and the periods are not known: 0.
+    """
+    if after is None:
+        return recorded_s, 0, 0
+    periods, throttled = after.nr_periods - before.nr_periods, after.nr_throttled - before.nr_throttled
+    return (after.cpu_ns - before.cpu_ns) / NS, periods, throttled
 
 
 def _facts(

@@ -44,7 +44,6 @@ class RunRecord:
         self.events = ObservedEvents([], [], [], [])
         self.lateness_ns, self.write_ns, self.grant_ns = array("q"), array("q"), array("q")
         self.reports = 0
-        self.done_s = np.zeros(len(fleet.containers))
         self._rows = 0
         self._last_row = np.zeros(len(fleet.containers), np.int64)
         self._memory_bytes = np.zeros(len(fleet.containers), np.int64)

@@ -303,6 +303,10 @@ def test_a_cgroup_that_is_removed_under_us_stops_nobody_else(cgroups: None, left
     assert not observed.series.up[-1, 0]
     assert observed.series.up[:, 1].all()
     assert len(observed.series.up) == 15
+    # What is gone cannot be read at the end, but was recorded.
+    assert observed.done_s[0] == pytest.approx(observed.series.usage_cores[:, 0].sum() * 0.1)
+    assert observed.done_s[0] > 0
+    assert (observed.nr_periods >= 0).all()
     assert leftovers(os.getpid()) == []
 
 
