@@ -76,7 +76,7 @@ def test_what_was_tried_is_past_experience_of_the_next_question(database):
     assert any(row.reason.startswith("measured in trial") for row in again.ranking)
     assert len(search(database).run().trials) < len(found.trials)
     other = answer(Question(replace(JOB, name="other"), MARKET, shipped=False), CATALOGUE, database)
-    assert "Known: 1 other jobs of yours" in other.notes[0]
+    assert "Known: 1 other job of yours" in other.notes[0]
 
 
 @pytest.mark.parametrize("method", ["scavenger", "exhaustive"])
