@@ -16,7 +16,7 @@ from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing, Workload
 from control.scheduler.books import Books, refuse_impossible
 from control.scheduler.model import Cluster, Real
 from control.scheduler.ports import Scheduler
-from twinbed import InvariantError
+from twinbed import InvariantError, ScenarioError
 
 _CLOSE_S = 1e-6
 """Times nearer than this count as equal, s."""
@@ -25,8 +25,7 @@ _LEAST_CORES = 0.01
 """Cores that starts get where running jobs leave none."""
 
 _IDLE_ROUNDS = 1_000
-"""Number of rounds in which jobs wait, none runs and none will come, after which the scheduler is at
-fault."""
+"""Number of decisions without any work between them, and with no job to come, that ends the simulation."""
 
 
 def simulate(
@@ -42,7 +41,7 @@ def simulate(
     """Return the results of the jobs.
 
     until: the simulation ends when jobs 0 to until − 1 have finished; None: when all jobs have finished.
-    Raises ScenarioError for a job that can never run.
+    Raises ScenarioError for a job that can never run, and if jobs lose their GPUs before they have started.
     """
     refuse_impossible(cluster, jobs)
     world = _World(cluster, jobs, scheduler, timing, downtime, len(jobs) if until is None else until)
@@ -79,7 +78,7 @@ class _World:
         self, environment: simpy.Environment, progress: Callable[[float], None] | None
     ) -> Generator[simpy.Event, None, None]:
         """Yield until the watched jobs have finished."""
-        told, idle, books = 0.0, 0, self.books
+        told, idle, left, books = 0.0, 0, 0.0, self.books
         while books.unfinished:
             now_s = float(environment.now)
             books.arrive(now_s + _CLOSE_S)
@@ -87,9 +86,9 @@ class _World:
                 yield from self._pass(environment, min(books.arrival_s(), self._change_s()), 1.0)
                 continue
             wake_s = self._decide(now_s)
-            idle = idle + 1 if not books.running.size else 0
+            idle, left = idle + 1 if books.left.sum() == left else 0, books.left.sum()
             if idle > _IDLE_ROUNDS and np.isinf(min(books.arrival_s(), self._change_s())):
-                raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
+                raise self._idle()
             asks = False
             while books.unfinished and not asks:
                 began_s = float(environment.now)
@@ -104,6 +103,19 @@ class _World:
             if progress is not None and share >= told + 0.01:
                 told = share
                 progress(share)
+
+    def _idle(self) -> InvariantError | ScenarioError:
+        """Return the error for jobs that do no work."""
+        name = type(self.scheduler).__name__
+        if not self.books.running.size:
+            return InvariantError(f"{name}: {self.books.active.size} jobs never run")
+        timing, pace = self.timing, self._pace()
+        slower = f", {1 / pace:.3g} times as long side by side" if pace < 1 else ""
+        return ScenarioError(
+            f"{name}: no job works in {_IDLE_ROUNDS} rounds of {timing.round_s:g} s, because each loses its "
+            f"GPUs before it has started (a start takes {timing.start_s:g} s and a restart "
+            f"{timing.restart_s:g} s{slower}); give it longer rounds"
+        )
 
     def _pass(
         self, environment: simpy.Environment, until_s: float, pace: float

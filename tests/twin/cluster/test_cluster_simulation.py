@@ -217,6 +217,14 @@ def test_a_job_that_can_never_run_is_refused_by_its_number() -> None:
         run("fifo", workload([0, 1], [1, 9], [1, 1]), where=cluster((0, 4), (0, 4)))
 
 
+def test_jobs_that_lose_their_gpus_before_they_have_started_end_the_run_with_the_reason() -> None:
+    jobs = workload([0.0, 0.0], [1, 1], [1000.0, 1000.0])
+    # Gavel gives the only GPU to the other job after every round of 100 s, and a start takes 150 s.
+    timing = Timing(100.0, at_events=False, start_s=150.0, restart_s=150.0)
+    with pytest.raises(ScenarioError, match=r"no job works in 1000 rounds of 100 s.* a restart 150 s"):
+        run("gavel", jobs, timing, cluster((0, 1)))
+
+
 def test_it_ends_when_the_watched_jobs_have_finished() -> None:
     done = run("fifo", workload([0, 0, 0], [1] * 3, [10, 20, 30]), where=cluster((0, 1)), until=2)
     assert done.finish_s[:2].tolist() == [10.0, 30.0]
