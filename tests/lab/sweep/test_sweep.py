@@ -1,13 +1,17 @@
 """Sweeps: every unit once, what failed beside the others, stopping, going on, and the tables and the page."""
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from lab.runs.compare import BOUNDS
+from lab.runs.formats import table
 from lab.runs.store import RunStore
+from lab.sweep.book import Book
 from lab.sweep.page import document
 from lab.sweep.plan import Plan, Shard
 from lab.sweep.points import points
@@ -201,6 +205,54 @@ def test_the_page_has_lines_and_a_heat_map(dice, store, here):
 def test_the_front_has_what_none_beats():
     costs = np.array([[1.0, 3.0], [2.0, 2.0], [2.0, 3.0], [3.0, 1.0], [0.0, np.nan]])
     assert unbeaten(costs).tolist() == [True, True, False, True, False]
+    assert unbeaten(np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 3.0]])).tolist() == [True, True, False]
+    assert unbeaten(np.empty((0, 2))).tolist() == []
+
+
+def test_the_front_of_many_points_takes_no_comparison_of_all_with_all():
+    costs = np.random.default_rng(0).random((100_000, 2))
+    began = time.process_time()
+    assert 1 <= unbeaten(costs).sum() < 100
+    assert time.process_time() - began < 10.0
+
+
+def test_a_table_that_another_shard_puts_together_meanwhile_is_read_in_its_new_form(dice, store, here):
+    made = points(dice, ["dice.throws=10,40"], None)
+    plans = [Plan("throws", made, range(5), Shard.parse(f"{part}/2")) for part in (1, 2)]
+    sweep(plans[0], store, here)
+    shelf = store.shelf(f".sweeps/{plans[0].id}")
+    content = shelf.read("metrics-1of2.parquet")
+    shelf.remove("metrics-1of2.parquet")
+    shelf.write("part-1of2.00.parquet", content)
+
+    class Meanwhile(type(shelf)):
+        """The other shard ends just before its part is read."""
+
+        def read(self, name):
+            if name.startswith("part-1of2"):
+                self.remove(name)
+                self.write("metrics-1of2.parquet", content)
+            return super().read(name)
+
+    book = Book(plans[1], store)
+    book._shelf = Meanwhile(store.root / ".sweeps" / plans[0].id)
+    assert len(book.read()) == 10
+
+
+def test_a_mean_over_lower_bounds_is_told_as_a_bound(dice, store, here, monkeypatch):
+    (metric,) = dice_kind.METRICS
+    monkeypatch.setattr(dice_kind, "METRICS", (replace(metric, may_be_bound=True),))
+    real = dice_kind.store_run
+    monkeypatch.setattr(
+        dice_kind, "store_run", lambda spec, *given, **more: real(
+            spec, *given, **more, censored=["mean_pips"] if spec.seed == 2 else []
+        ),
+    )  # fmt: skip
+    swept = sweep(Plan("throws", points(dice, [], None), range(6)), store, here, until=Until("mean_pips", 9.0))
+    shown = result(swept, chosen(swept, []))
+    assert [row["mean_pips_censored"] for row in shown.rows] == [True, True]
+    assert "> " in table(shown)
+    assert BOUNDS in shown.notes
 
 
 class TestVerb:
