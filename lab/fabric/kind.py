@@ -81,10 +81,10 @@ class Fabric(Kind):
         self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
         from lab.fabric.validate.both import validate
-        from lab.fabric.validate.judge import RULE, result
+        from lab.fabric.validate.judge import RULE, agree, result
 
         compared = validate(scenario, repeats, progress)
-        return result(compared, [RULE]), all(quantity.agrees for quantity in compared)
+        return result(compared, [RULE]), agree(compared)
 
     def calibration_steps(self) -> Sequence[str]:
         from lab.fabric.calibrate.measure import STEPS
