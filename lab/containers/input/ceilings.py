@@ -6,7 +6,6 @@ from lab.containers.input.workload or lab.containers.input.services.prepare.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -19,6 +18,7 @@ from lab.containers.input.sections import ContainerScenario
 from twin.containers.compiled import released
 from twin.containers.model import Floats
 from twinbed import ScenarioError
+from twinbed.text import nearest
 
 _MOST_COMPILED = 129
 """Most periods of an interval whose mean is compiled. NumPy adds more of them in another order."""
@@ -140,11 +140,7 @@ def _named(
     """Return `values` (float64[N]) with those of `per_name` written into them."""
     for name, value in per_name.items():
         if name not in names:
-            raise ScenarioError(f"{scenario.name}: {key}.{name}: no such container{_near(name, names)}")
+            hint = nearest(name, names, f"there are {len(names)}, such as {names[0]}")
+            raise ScenarioError(f"{scenario.name}: {key}.{name}: no such container; {hint}")
         values[names.index(name)] = value
     return values
-
-
-def _near(name: str, names: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
