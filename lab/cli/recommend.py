@@ -11,6 +11,8 @@ from math import inf
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from control.objective import Objective
 from control.recommender import RECOMMENDERS
 from lab.cli import config
@@ -118,7 +120,7 @@ def recommend(
     """Rank clusters for a training job by cost or time, with intervals, and say which one to try next.
 
     Add trials under the job's name with `twinbed measurements import` to sharpen the answer, or let --search
-    run them.
+    run them. The exit code is 1 if no cluster is likely to keep --deadline and --budget.
     """
     _load_algebra()
     from lab import api
@@ -155,6 +157,8 @@ def recommend(
         progress=not no_progress,
     )
     emit(found.result, form)
+    if not found.has_answer:
+        raise typer.Exit(1)
 
 
 def _load_algebra() -> None:

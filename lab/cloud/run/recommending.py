@@ -433,12 +433,17 @@ def _problem(question: Question, ranking: Sequence[Recommendation]) -> str:
     first = ranking[0]
     if not (first.time_s > question.deadline_s or first.cost_usd > question.budget_usd):
         return ""
+    return f"no cluster is likely to keep {bounds(question)}; the closest come first"
+
+
+def bounds(question: Question) -> str:
+    """Return the bounds on the job in words."""
     wanted = []
     if np.isfinite(question.deadline_s):
         wanted.append(f"the deadline of {duration(question.deadline_s)}")
     if np.isfinite(question.budget_usd):
         wanted.append(f"the budget of {question.budget_usd:g} $")
-    return f"no cluster is likely to keep {' and '.join(wanted)}; the closest come first"
+    return " and ".join(wanted)
 
 
 def modelled_use(job: Job, among: Candidates, server: Server) -> dict[str, float]:

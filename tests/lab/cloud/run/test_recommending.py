@@ -187,6 +187,8 @@ def test_the_verbs_work_together(tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.startswith("rank,configuration,time_h")
     assert "2 × n1-standard-4" in out
+    assert call([*verb, "--by", "time", "--deadline", "1s"]) == 1
+    assert capsys.readouterr().out.startswith("rank,configuration,time_h")
     assert call([*verb, "--deadline", "soon"]) == 2
     assert "'soon' is no duration" in capsys.readouterr().err
     assert call([*verb, "--budget-per-hour", "0.01"]) == 2
