@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -112,7 +112,7 @@ class Measurements:
 
     def add(self, runs: Iterable[Run]) -> int:
         """Add all runs or none, and return their number."""
-        rows = [tuple(asdict(run)[name] for name in _COLUMNS) for run in runs]
+        rows = [tuple(getattr(run, name) for name in _COLUMNS) for run in runs]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         marks = ", ".join("?" * len(_COLUMNS))
         with self._open(read_only=False) as database:
@@ -174,14 +174,14 @@ def as_history(runs: Iterable[Run]) -> History | None:
         cells.setdefault((run.job, run.key), []).append(run)
     if not cells:
         return None
-    jobs = list(dict.fromkeys(job for job, _ in cells))
+    jobs = {job: row for row, job in enumerate(dict.fromkeys(job for job, _ in cells))}
     first = {key: cell[0] for (_, key), cell in reversed(cells.items())}
     keys = sorted(first, key=repr)
     place = {key: column for column, key in enumerate(keys)}
     time_s, cost = np.full((len(jobs), len(keys)), np.nan), np.full((len(jobs), len(keys)), np.nan)
     ok = np.zeros(time_s.shape, dtype=np.bool_)
     for (job, key), cell in cells.items():
-        at = jobs.index(job), place[key]
+        at = jobs[job], place[key]
         ended = [run for run in cell if run.ok]
         ok[at] = bool(ended)
         time_s[at] = np.median([run.time_s for run in ended]) if ended else max(run.time_s for run in cell)

@@ -47,6 +47,21 @@ def test_a_run_goes_that_no_rule_keeps(aged, keep, older_s, tagged, gone):
     assert set(Tags(aged).all()) == {"a-1", "b-1"} - gone
 
 
+def test_a_run_that_another_process_removes_meanwhile_stops_nothing(aged, monkeypatch):
+    real = aged.remove
+
+    def remove(run_id):
+        real(run_id)
+        if run_id == "a-1":
+            raise StoreError("there is no such run")
+
+    monkeypatch.setattr(aged, "remove", remove)
+    Tags(aged).add("a-2", "paper")
+    assert collect(aged, 1, None).runs == ("a-2",)
+    assert Tags(aged).all() == {}
+    assert set(aged.ids()) == {"a-3", "b-1"}
+
+
 def test_the_newest_run_stays_whatever_the_zone_of_its_time(store):
     now = datetime.now(UTC)
     east = timezone(timedelta(hours=12))
