@@ -124,12 +124,12 @@ def recommend(
     """
     _load_algebra()
     from lab import api
-    from lab.cloud.run.recommending import seconds
+    from lab.ask.times import duration_s
 
     found = api.recommend(
         job,
         by=by.value,
-        deadline_s=inf if deadline is None else seconds(deadline, "--deadline"),
+        deadline_s=inf if deadline is None else duration_s(deadline, "--deadline"),
         budget_usd=inf if budget is None else budget,
         budget_usd_h=inf if budget_per_hour is None else budget_per_hour,
         region=region,
@@ -148,7 +148,7 @@ def recommend(
         search=search,
         backend=backend.value,
         trials=trials,
-        lease_s=seconds(trial_limit, "--trial-limit"),
+        lease_s=duration_s(trial_limit, "--trial-limit"),
         cap_usd=inf if cap is None else cap,
         real=real,
         zone=zone,

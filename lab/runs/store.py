@@ -31,6 +31,7 @@ from lab import kinds
 from lab.ask.kind import Kind
 from lab.runs import index as indexing
 from lab.runs import publishing
+from lab.runs.files import own_path
 from lab.runs.manifest import checked
 from lab.runs.query import MISTAKES, answered, tables_of
 from lab.runs.quota import Quota
@@ -45,13 +46,10 @@ INDEX_FROM = 200
 
 def default_root() -> Path:
     """Return $TWINBED_STORE, else twinbed/runs in the user's data directory. Raises StoreError for a URL."""
-    chosen = os.environ.get("TWINBED_STORE")
-    if chosen and "://" in chosen:
+    chosen = os.environ.get("TWINBED_STORE", "")
+    if "://" in chosen:
         raise StoreError(f"TWINBED_STORE={chosen}: a folder is needed here")
-    if chosen:
-        return Path(chosen)
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "twinbed" / "runs"
+    return own_path("TWINBED_STORE", "runs")
 
 
 @dataclass(frozen=True, slots=True)

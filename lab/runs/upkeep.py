@@ -55,18 +55,8 @@ class Tags:
                 self._shelf.remove(name)
 
 
-_AGE = re.compile(r"(\d{1,15}(?:\.\d+)?)([smhdw])")
-_AGE_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)")
 _SIZE_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-
-
-def seconds(text: str, option: str) -> float:
-    """Return an age such as `30d` or `12h`, s. Raises ScenarioError."""
-    match = _AGE.fullmatch(text.strip())
-    if match is None:
-        raise ScenarioError(f"{option} {text}: expected a number and s, m, h, d or w, e.g. 30d")
-    return float(match[1]) * _AGE_S[match[2]]
 
 
 def size(text: str) -> int | None:

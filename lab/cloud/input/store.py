@@ -8,7 +8,6 @@ that was paid, so that a later catalogue does not change it. Source: FC² (Ta, C
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -21,6 +20,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from control.jobs import Candidates, History, Real
 from control.recommender.ports import Observations, no_observations
+from lab.runs.files import own_path
 from traces import rows as table
 from twinbed import StoreError, TraceError
 
@@ -47,11 +47,7 @@ ALTER TABLE runs ADD COLUMN IF NOT EXISTS noise DOUBLE
 
 def default_path() -> Path:
     """Return $TWINBED_MEASUREMENTS, else twinbed/measurements.duckdb in the user's data folder."""
-    chosen = os.environ.get("TWINBED_MEASUREMENTS")
-    if chosen:
-        return Path(chosen)
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "twinbed" / "measurements.duckdb"
+    return own_path("TWINBED_MEASUREMENTS", "measurements.duckdb")
 
 
 @dataclass(frozen=True, slots=True)

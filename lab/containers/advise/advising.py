@@ -7,6 +7,7 @@ forms in which an advice is written (forms).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -131,10 +132,9 @@ def advise(
         rows += own
         followed = np.array([row.verdict != "leave" for row in own])
         notes += [*told.notes, *_compared(found, wanted, followed)]
-    names = [row.name for row in rows]
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
-        raise ScenarioError(f"container {twice[0]!r} is in two of the histories; advise on one of them")
+    name, count = Counter(row.name for row in rows).most_common(1)[0]
+    if count > 1:
+        raise ScenarioError(f"container {name!r} is in two of the histories; advise on one of them")
     notes += _sampled({told.usage.interval_s for told in histories}, wanted.policies)
     first = histories[0]
     made = Made(

@@ -13,9 +13,8 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
 from control.services import Handler, Service, ServiceApp
-from lab.ask.calibration import Value
+from lab.ask.calibration import Value, distribution
 from lab.containers.calibrate import limits, loop, probe, program
-from lab.containers.calibrate.figures import distribution
 from lab.containers.calibrate.values import MachineCalibration, Program, load_calibration
 from testbed.containers import leftovers, machine, ownership
 from testbed.containers.cgroup.drivers import Driver, detect

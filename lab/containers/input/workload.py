@@ -9,6 +9,7 @@ assumption becomes a note on the run.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -231,9 +232,9 @@ def _note_memory(trace: UsageTrace, known: NDArray[np.bool_], notes: list[str]) 
 def _synthetic(containers: list[SyntheticContainer], period_s: float) -> UsageTrace:
     """Return the synthetic demand as a trace at the period itself, so that there is nothing to refine."""
     names = tuple(container.name for container in containers)
-    for name in names:
-        if names.count(name) > 1:
-            raise ScenarioError(f"workload: container {name!r} appears twice")
+    name, often = Counter(names).most_common(1)[0]
+    if often > 1:
+        raise ScenarioError(f"workload: container {name!r} appears twice")
     lengths = [
         [max(1, round(step.duration_s / period_s)) for step in container.steps] for container in containers
     ]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from lab.runs.upkeep import Tags, age_s, collect, seconds, size, usage
+from lab.runs.upkeep import Tags, age_s, collect, size, usage
 from tests.lab.runs.test_run_store import manifest, tables
 from twinbed import ScenarioError, StoreError
 
@@ -95,20 +95,6 @@ def test_a_run_has_the_tags_that_it_was_given_and_that_were_not_taken_away(store
     for wrong in ("", ".a", "a b", "x" * 41, "a@b"):
         with pytest.raises(ScenarioError, match="expected at most 40 letters"):
             tags.add("a-1", wrong)
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [("30s", 30), ("1.5m", 90), ("12h", 43_200), (" 2d ", 172_800), ("1w", 604_800)],
-)
-def test_an_age_has_a_unit(text, wanted):
-    assert seconds(text, "--older") == wanted
-
-
-@pytest.mark.parametrize("text", ["", "3", "d", "1x", "-1d", f"{'9' * 400}d"])
-def test_a_wrong_age_is_refused(text):
-    with pytest.raises(ScenarioError, match=f"^--older {text}: expected a number and s, m, h, d or w"):
-        seconds(text, "--older")
 
 
 @pytest.mark.parametrize(
