@@ -209,7 +209,7 @@ def sweep(
     """
     from lab.cli.progress import Rate
     from lab.engine.local import engine as chosen_engine
-    from lab.sweep.plan import Plan, Shard
+    from lab.sweep.plan import SweepPlan, Shard
     from lab.sweep.points import points as points_of
     from lab.sweep.points import seeds_of
     from lab.sweep.rules import Until
@@ -222,7 +222,7 @@ def sweep(
         chosen: Sequence[int] = question.seeds
     else:
         chosen = seeds_of(seeds if isinstance(seeds, Collection) else [], "seeds")
-    plan = Plan(question.name, made, chosen, Shard.parse(shard))
+    plan = SweepPlan(question.name, made, chosen, Shard.parse(shard))
     rule = None if until is None else Until.parse(until, plan.kind)
     place, target = chosen_engine(engine, jobs), Store(store)
     with Rate(wanted=progress) as rate:
@@ -307,7 +307,7 @@ def recommend(
         given: dict[str, object] = {"by": by != "cost", "search": search, "market": market != "on-demand"}
         given |= {"types": types, "workers": workers, "batches": batches}
         asynchronous.check(loss, deadline_s, given | {"budget-per-hour": budget_usd_h < inf})
-        asked = asynchronous.Question(
+        asked = asynchronous.SpotdnnQuestion(
             loss or 0.0, deadline_s, budget_usd, region, server, from_loss, running or {}
         )
         plan = asynchronous.result(file, asked, in_use(prices))

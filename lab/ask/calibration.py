@@ -7,6 +7,7 @@ For: reading, checking and writing the form that all pillars share. Not for: the
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -58,7 +59,7 @@ class Value:
             raise ValueError(f"value: {self.value} is not the first of the series")
 
 
-def distribution(values: ArrayLike, unit: str, source: str, least: float = 0.0) -> Value:
+def distribution(values: ArrayLike, unit: str, source: str, least: float = -math.inf) -> Value:
     """Return the median as the value, with the number of values and their percentiles, each at least `least`.
     Raises BackendError for no values."""
     import numpy as np

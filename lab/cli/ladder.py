@@ -70,7 +70,7 @@ def ladder(
         raise ScenarioError(f"--move-every {move_every}: with --jobs give one time")
     prices = in_use(catalogue).prices
     reference = climbing.matched(prices, gpu)
-    asked = climbing.Question(
+    asked = climbing.LadderQuestion(
         home=climbing.place(home),
         gpu=reference,
         where=tuple(part.strip() for part in where.split(",")),

@@ -23,7 +23,7 @@ import pyarrow as pa
 from lab.runs.metric import Metric, censored_key
 from lab.runs.shelf import FolderShelf, Shelf
 from lab.runs.store import RunStore
-from lab.sweep.plan import Plan
+from lab.sweep.plan import SweepPlan
 from twinbed import StoreError
 
 _EVERY_S, _EVERY_ROWS = 5.0, 2_000
@@ -42,7 +42,7 @@ def flags(metrics: Sequence[Metric]) -> dict[str, str]:
 class Book:
     """Rows of a sweep: cell, seed, run (its id), seconds (of its unit), one column per metric, and `flags`."""
 
-    def __init__(self, plan: Plan, store: RunStore) -> None:
+    def __init__(self, plan: SweepPlan, store: RunStore) -> None:
         self._shelf: Shelf = store.shelf(f".sweeps/{plan.id}")
         self._plan, self._suffix = plan, plan.shard.name
         metrics = plan.kind.metrics()
@@ -186,7 +186,7 @@ class Course:
     whole: bool
 
 
-def note(plan: Plan, store: RunStore) -> None:
+def note(plan: SweepPlan, store: RunStore) -> None:
     """Store the question of a sweep."""
     scenario = plan.points[0].scenario
     told = Noted(

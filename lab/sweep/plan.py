@@ -69,7 +69,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """The runs of a sweep: every point under each policy of the scenario, with each seed."""
 
     name: str

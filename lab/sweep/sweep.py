@@ -19,7 +19,7 @@ from lab.runs.metric import censored_key
 from lab.runs.runner import make, units
 from lab.runs.store import RunStore
 from lab.sweep.book import Book, flags, note
-from lab.sweep.plan import Plan
+from lab.sweep.plan import SweepPlan
 from lab.sweep.rules import Until
 
 Told = Callable[[int, int, int], None]
@@ -36,14 +36,14 @@ class Swept:
     left_out: number of units that the stop rule made unnecessary.
     """
 
-    plan: Plan
+    plan: SweepPlan
     frame: pd.DataFrame
     failures: pd.DataFrame
     left_out: int
 
 
 def sweep(
-    plan: Plan,
+    plan: SweepPlan,
     store: RunStore,
     engine: Engine,
     *,
@@ -89,7 +89,7 @@ def sweep(
 class _Course:
     """The progress of a sweep."""
 
-    def __init__(self, plan: Plan, store: RunStore, book: Book, until: Until | None) -> None:
+    def __init__(self, plan: SweepPlan, store: RunStore, book: Book, until: Until | None) -> None:
         self._plan, self._store, self._book, self._until = plan, store, book, until
         self._has: set[tuple[int, int]] = set()
         self._values: dict[int, list[float]] = {}

@@ -29,7 +29,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SpotdnnQuestion:
     """A question about a cluster for a job with a parameter server.
 
     loss: loss to reach.
@@ -58,7 +58,7 @@ def check(loss: float | None, deadline_s: float, others: Mapping[str, object]) -
         )
 
 
-def result(job: JobFile, question: Question, catalogue: Catalogue) -> Result:
+def result(job: JobFile, question: SpotdnnQuestion, catalogue: Catalogue) -> Result:
     """Return the plan as a table, or its reason without rows. Raises ScenarioError for a job file without the
     section and values out of range, TraceError for a type without a price."""
     asked = job.asynchronous
@@ -110,7 +110,7 @@ def _kind(
     return WorkerKind(name, spot, worker.quota, worker.samples, worker.gpus, computing_s, demand)
 
 
-def _table(answer: Provision, question: Question, kinds: list[WorkerKind], server_usd_h: float) -> Result:
+def _table(answer: Provision, question: SpotdnnQuestion, kinds: list[WorkerKind], server_usd_h: float) -> Result:
     plan, facts = answer.plan, {"why": answer.reason}
     server_usd = 0.0 if plan is None else plan.time_s / 3600 * server_usd_h
     if plan is not None and plan.cost_usd + server_usd > question.budget_usd:

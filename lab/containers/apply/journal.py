@@ -56,7 +56,7 @@ class Made(Section):
         )
 
 
-class State(Section):
+class ApplyState(Section):
     """An apply."""
 
     version: Literal[1] = 1
@@ -105,11 +105,11 @@ class Journal:
         match = _NAME.fullmatch(newest.name) if newest is not None else None
         return self.folder / f"apply-{int(match[1]) + 1 if match else 1:06d}.json"
 
-    def load(self, path: Path) -> State:
+    def load(self, path: Path) -> ApplyState:
         """Return the content of a file."""
-        return validated(State, guard.parse_json(read_user_text(path, _MOST_BYTES), str(path)), str(path))
+        return validated(ApplyState, guard.parse_json(read_user_text(path, _MOST_BYTES), str(path)), str(path))
 
-    def save(self, path: Path, state: State) -> None:
+    def save(self, path: Path, state: ApplyState) -> None:
         """Write a file, whole or not at all."""
         text = json.dumps(state.model_dump(mode="json"), indent=1).encode()
         write_whole(path, lambda file: file.write(text))

@@ -12,7 +12,7 @@ from lab.ask.scenario import build, load
 from lab.containers.metrics import BY_KEY
 from lab.runs.store import RunStore
 from lab.sweep.book import note_tuning, tunings
-from lab.sweep.plan import Plan
+from lab.sweep.plan import SweepPlan
 from lab.sweep.points import points
 from lab.sweep.rules import Limit
 from tests.lab.kinds import dice as dice_kind
@@ -49,7 +49,7 @@ def question(dice, monkeypatch):
 
 
 def limit(question, text):
-    kind = Plan("t", points(question.scenario, [], None), [0]).kind
+    kind = SweepPlan("t", points(question.scenario, [], None), [0]).kind
     return replace(question, limits=[Limit.parse(text, kind)])
 
 
