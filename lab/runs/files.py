@@ -66,3 +66,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
     finally:
         hidden.unlink(missing_ok=True)
     return size
+
+
+def write_bytes(path: Path, content: bytes) -> int:
+    """Write a file's content as `write_whole` does, and return its size in bytes."""
+    return write_whole(path, lambda file: file.write(content))

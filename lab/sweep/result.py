@@ -16,7 +16,7 @@ import pandas as pd
 
 from lab.ask.scenario import Scenario
 from lab.runs.compare import BOUNDS, INTERVALS, column, mean_ci95, partial
-from lab.runs.files import write_whole
+from lab.runs.files import write_bytes, write_whole
 from lab.runs.formats import Column, Record, Result
 from lab.runs.metric import Metric, censored_key, unit_of
 from lab.sweep.sweep import Swept
@@ -114,7 +114,7 @@ def result(swept: Swept, metrics: Sequence[Metric], watched: Sequence[Metric] = 
 def write(swept: Swept, path: Path) -> None:
     """Write all rows, parameters × metrics × seed, as Parquet or CSV by the file's ending."""
     if path.suffix == ".csv":
-        write_whole(path, lambda file: file.write(swept.frame.to_csv(index=False).encode()))
+        write_bytes(path, swept.frame.to_csv(index=False).encode())
     else:
         write_whole(path, lambda file: swept.frame.to_parquet(file, index=False))
 

@@ -16,7 +16,7 @@ import yaml
 
 from lab.ask.scenario import paths_in, with_paths
 from lab.runs.compare import INTERVALS, column, mean_ci95
-from lab.runs.files import write_whole
+from lab.runs.files import write_bytes
 from lab.runs.formats import Column, Result, grid
 from lab.runs.metric import Metric
 from lab.sweep.book import Tuning
@@ -77,7 +77,7 @@ def scenario_text(question: Question, best: Trial) -> str:
 
 def write(question: Question, best: Trial, path: Path) -> None:
     """Write a scenario file with the best trial's values."""
-    write_whole(path, lambda file: file.write(scenario_text(question, best).encode()))
+    write_bytes(path, scenario_text(question, best).encode())
 
 
 def noted(

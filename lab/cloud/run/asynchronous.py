@@ -123,22 +123,14 @@ def _table(answer: Provision, question: SpotdnnQuestion, kinds: list[WorkerKind]
         return Result(_COLUMNS, (), facts={"plan": "none", **facts}, nothing="")
     rows: list[Record] = []
     for kind in kinds:
-        count, started = plan.workers.get(kind.name, 0), plan.added.get(kind.name, 0)
-        for workers, start, demand in (
-            (count - started, 0, False),
-            (started, started, plan.on_demand),
-        ):
-            price = kind.on_demand_usd_h if demand else kind.price_usd_h
-            market = "on-demand" if demand else "spot"
-            rows += [
-                {
-                    "type": kind.name,
-                    "workers": workers,
-                    "start": start,
-                    "market": market,
-                    "price_usd_h": price,
-                }
-            ] * bool(workers)
+        started = plan.added.get(kind.name, 0)
+        spot = ("spot", kind.price_usd_h)
+        new = ("on-demand", kind.on_demand_usd_h) if plan.on_demand else spot
+        parts = ((plan.workers.get(kind.name, 0) - started, 0, *spot), (started, started, *new))
+        for workers, start, market, price in parts:
+            if workers:
+                row = {"type": kind.name, "workers": workers, "start": start, "market": market}
+                rows.append({**row, "price_usd_h": price})
     facts |= {
         "predicted": f"{plan.time_s:.0f} s of {question.time_s:.0f} s, {plan.iterations} pushes",
         "cost": f"{plan.cost_usd:.2f} $" + (f", and {server_usd:.2f} $ of the server" if server_usd else ""),

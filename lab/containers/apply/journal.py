@@ -21,7 +21,7 @@ from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Section
 from lab.containers.apply.plan import Amount, Change, worded
-from lab.runs.files import write_whole
+from lab.runs.files import write_bytes
 from twinbed import BackendError
 from twinbed.files import MIB, read_user_text
 from twinbed.ownership import holder, take
@@ -111,8 +111,7 @@ class Journal:
 
     def save(self, path: Path, state: ApplyState) -> None:
         """Write a file, whole or not at all."""
-        text = json.dumps(state.model_dump(mode="json"), indent=1).encode()
-        write_whole(path, lambda file: file.write(text))
+        write_bytes(path, json.dumps(state.model_dump(mode="json"), indent=1).encode())
 
     def drop(self, path: Path) -> None:
         """Forget an apply whose changes are taken back."""

@@ -53,9 +53,8 @@ QUICK = Effort(
 )
 
 
-def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> MachineCalibration:
+def calibrate(name: str, effort: Effort, tell: Progress) -> MachineCalibration:
     """Measure this machine. Raise BackendError if it cannot be measured. No process is left running."""
-    tell = progress or _nobody
     driver = detect()
     leftovers.sweep(driver)
     values = dict(load_calibration().values)
@@ -93,10 +92,6 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ma
         },
         measured=measured | costs.residuals,
     )
-
-
-def _nobody(_step: str, _fraction: float) -> None:
-    """Ignore progress."""
 
 
 _POLL_S = 0.002
