@@ -82,7 +82,10 @@ def record(
     from testbed.containers.record import recorder
     from testbed.containers.record.watchdog import watchdog
 
-    words = shlex.split(command) if isinstance(command, str) else command
+    try:
+        words = shlex.split(command) if isinstance(command, str) else command
+    except ValueError as error:
+        raise ScenarioError(f"command {command!r}: {error}") from None
     request = words if isinstance(words, Request) else from_arguments(list(words), [], None)
     path = Path(out or f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
     job = identity(user, env, os.environ)
@@ -331,6 +334,8 @@ def recommend(
         from lab.cloud.search import Backend, backends, table
         from lab.cloud.search.loop import Limits
 
+        if backend not in list(Backend):
+            raise ScenarioError(f"backend {backend!r}: expected {', '.join(Backend)}")
         place, paying = Backend(backend), backends.Paying(real, cap_usd, zone, template)
         limits = Limits(trials, lease_s=lease_s, cap_usd=cap_usd)
         found = backends.searched(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -108,11 +109,12 @@ def speeds(prices: pd.DataFrame, reference: str, text: str) -> dict[str, float]:
     """Return the speed by GPU of GPU=FACTOR,…, with the reference at 1. Raises ScenarioError."""
     found = {}
     for part in text.split(","):
-        name, _, factor = part.partition("=")
-        try:
-            found[matched(prices, name.strip())] = float(factor)
-        except ValueError:
-            raise ScenarioError(f"--speed {part}: expected GPU=FACTOR, e.g. T4=0.4") from None
+        name, _, text = part.partition("=")
+        with suppress(ValueError):
+            if 0 < (factor := float(text)) < math.inf:
+                found[matched(prices, name.strip())] = factor
+                continue
+        raise ScenarioError(f"--speed {part}: expected GPU=FACTOR above 0, e.g. T4=0.4")
     return {**found, reference: 1.0}
 
 

@@ -101,6 +101,8 @@ class Wanted:
             raise ScenarioError(f"no candidate {unknown[0]!r}; there are {', '.join(CANDIDATES)}")
         if not set(self.policies) - {CURRENT}:
             raise ScenarioError("the present settings are no advice; name another candidate, too")
+        if not self.seeds:
+            raise ScenarioError("seeds is 0; a rehearsal needs at least one")
         if not 0 < self.risk < 1:
             raise ScenarioError(f"the risk is {self.risk:g}, expected a share above 0 and below 1")
 

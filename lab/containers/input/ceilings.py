@@ -95,7 +95,9 @@ def applications(
     cores = np.maximum(peak_cores * factor, floor) * (1 + 1e-9)
     pages = (np.ceil(peak_bytes * factor / PAGE_BYTES).astype(np.int64) + 1) * PAGE_BYTES
     omega = np.bincount(app, cores, len(names))
-    memory = [int(pages[app == index].sum()) for index in range(len(names))]
+    sums = np.zeros(len(names), np.int64)
+    np.add.at(sums, app, pages)
+    memory = sums.tolist()
     if scenario.budget is not None:
         given = scenario.budget.cpu_cores
         if given == "cluster" and cluster_cores is None:
@@ -138,9 +140,10 @@ def _named(
     per_name: Mapping[str, float],
 ) -> Floats:
     """Return `values` (float64[N]) with those of `per_name` written into them."""
+    place = {name: index for index, name in enumerate(names)}
     for name, value in per_name.items():
-        if name not in names:
+        if name not in place:
             hint = nearest(name, names, f"there are {len(names)}, such as {names[0]}")
             raise ScenarioError(f"{scenario.name}: {key}.{name}: no such container; {hint}")
-        values[names.index(name)] = value
+        values[place[name]] = value
     return values

@@ -121,8 +121,8 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         most_bytes, most_cores = peaks.memory_bytes, peaks.threads
     _note_memory(fine, memory_known, notes)
     peak_bytes = np.maximum(most_bytes, PAGE_BYTES)
-    names = tuple(dict.fromkeys(fine.apps))
-    app = np.array([names.index(name) for name in fine.apps], np.int64)
+    place = {name: index for index, name in enumerate(dict.fromkeys(fine.apps))}
+    names, app = tuple(place), np.array([place[name] for name in fine.apps], np.int64)
     workload = Workload(
         names=fine.containers,
         applications=applications(scenario, names, app, peak_cores, peak_bytes),
