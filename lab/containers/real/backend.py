@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -78,19 +78,10 @@ def run(
 
 
 def run_scenario(
-    scenario: Scenario,
-    store: RunStore,
-    *,
-    repeats: Sequence[int] = (0,),
-    progress: Progress | None = None,
-    fresh: bool = True,
+    scenario: Scenario, store: RunStore, repeat: int, progress: Progress | None = None
 ) -> list[Run]:
-    """Return all runs of a scenario, in `expand` order, each `repeats` times; otherwise as `run`."""
-    return [
-        run(spec, store, repeat=repeat, progress=progress, fresh=fresh)
-        for spec in expand(scenario)
-        for repeat in repeats
-    ]
+    """Return all runs of a scenario, in `expand` order; otherwise as `run`."""
+    return [run(spec, store, repeat=repeat, progress=progress) for spec in expand(scenario)]
 
 
 def check() -> None:

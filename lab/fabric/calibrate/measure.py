@@ -59,7 +59,7 @@ class Effort:
 THOROUGH, QUICK = Effort(30, 120.0), Effort(6, 10.0)
 
 
-def measure(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
+def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
     """Measure a calibration and return it. Raises BackendError if this machine cannot measure. No process is
     left running."""
     with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
