@@ -178,10 +178,13 @@ class ObjectStore(RunStore):
         return kept.folder
 
     def _scan(self, names: Sequence[str] | None = None) -> Iterator[tuple[str, Run | None, str]]:
-        for run_id, text in self._manifests(self.names() if names is None else names):
+        for run_id, text in self._manifests(self._visible() if names is None else names):
             # A run that was removed at this moment counts as missing.
             if text is not None:
                 yield self._judged(run_id, text)
+
+    def _visible(self) -> list[str]:
+        return self.names()
 
     def _judged(self, run_id: str, text: bytes) -> tuple[str, Run | None, str]:
         try:

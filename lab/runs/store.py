@@ -199,9 +199,9 @@ class RunStore:
         """Return the run with this id, or the only one whose id begins with it. Raises StoreError."""
         if run_id and Path(run_id).name == run_id and self._stands(run_id):
             return self._read(run_id)
-        matches = [
-            run for _, run, _ in self._scan() if run is not None and run_id and run.id.startswith(run_id)
-        ]
+        # A run's folder has its id as its name, so the manifests of all other runs need not be read.
+        names = [name for name in self._visible() if run_id and name.startswith(run_id)]
+        matches = [run for _, run, _ in self._scan(names) if run is not None]
         if len(matches) != 1:
             problem, cure = "there is no such run", "twinbed runs list shows which there are"
             if matches:

@@ -62,6 +62,17 @@ def test_a_run_that_another_process_removes_meanwhile_stops_nothing(aged, monkey
     assert set(aged.ids()) == {"a-3", "b-1"}
 
 
+def test_the_beginning_of_an_id_finds_a_run_and_reads_no_other(aged, monkeypatch):
+    read, real = [], aged._read
+    monkeypatch.setattr(aged, "_read", lambda run_id: read.append(run_id) or real(run_id))
+    assert aged.open("b").id == "b-1"
+    assert read == ["b-1"]
+    with pytest.raises(StoreError, match="3 runs begin so"):
+        aged.open("a-")
+    with pytest.raises(StoreError, match="there is no such run"):
+        aged.open("")
+
+
 def test_the_newest_run_stays_whatever_the_zone_of_its_time(store):
     now = datetime.now(UTC)
     east = timezone(timedelta(hours=12))
