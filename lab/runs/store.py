@@ -95,10 +95,8 @@ class Run:
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of its tables."""
-        kind = self.kind
-        return tuple(
-            name for name in (*kind.tables, *kind.optional_tables) if name in self.manifest["tables"]
-        )
+        kind, stored = self.kind, self.manifest["tables"]
+        return tuple(name for name in (*kind.tables, *kind.optional_tables) if name in stored)
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Return a table, or some of its columns. Raises StoreError if it cannot be read."""
@@ -177,13 +175,16 @@ class RunStore:
         """Return the shelf of this name beside the runs. No run has a name that begins with a dot."""
         return FolderShelf(self.root / name)
 
+    def find(self, run_id: str) -> Run | None:
+        """Return the healthy run with exactly this id, None if there is none."""
+        try:
+            return self._read(run_id)
+        except StoreError:
+            return None
+
     def has(self, run_id: str) -> bool:
         """Return whether there is a healthy run with exactly this id."""
-        try:
-            self._read(run_id)
-        except StoreError:
-            return False
-        return True
+        return self.find(run_id) is not None
 
     def list(self) -> pd.DataFrame:
         """Return one row per run, newest first: id, name, policy, seed, created_at, the metrics, bytes,

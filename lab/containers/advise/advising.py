@@ -42,11 +42,6 @@ def _labelled(progress: Progress, source: str, label: str, done: float) -> None:
     progress(f"{source}: {label}", done)
 
 
-def _silent(label: str, done: float) -> None:
-    """Show no progress."""
-    del label, done
-
-
 def _notes(wanted: Wanted) -> tuple[str, ...]:
     """Return what holds for all figures."""
     hosts = wanted.hosts
@@ -122,7 +117,10 @@ class Rehearsed:
 
 
 def advise(
-    histories: Sequence[Told], wanted: Wanted, machine: Machine, progress: Progress = _silent
+    histories: Sequence[Told],
+    wanted: Wanted,
+    machine: Machine,
+    progress: Progress = lambda _label, _done: None,
 ) -> Advice:
     """Return the advice on all histories, whose rows must have different names. Raises ScenarioError."""
     rows: list[Row] = []
@@ -207,7 +205,11 @@ def _compared(found: Rehearsed, wanted: Wanted, followed: Flags) -> Iterator[str
 
 
 def settings(
-    names: Sequence[str], told: Told, rehearsal: Rehearsal, risk: float, progress: Progress = _silent
+    names: Sequence[str],
+    told: Told,
+    rehearsal: Rehearsal,
+    risk: float,
+    progress: Progress = lambda _label, _done: None,
 ) -> dict[str, Sizes]:
     """Return the candidates' settings, made from this history only, in whole millicores and MiB.
 
@@ -365,16 +367,12 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
 def setting(sizes: Sizes, row: int) -> Setting:
     """Return a row's settings in the form of the advice: null for no opinion, "none" for no limit."""
     request, limit = float(sizes.cpu_request[row]), float(sizes.cpu_limit[row])
-    memory_request, memory_limit = float(sizes.memory_request[row]), float(sizes.memory_limit[row])
+    memory_request, bound = float(sizes.memory_request[row]), float(sizes.memory_limit[row])
     return Setting(
         cpu_request_cores=request if request > 0 else None,
         cpu_limit_cores="none" if limit == math.inf else limit if limit > 0 else None,
         memory_request_bytes=int(memory_request) if memory_request >= 1 else None,
-        memory_limit_bytes="none"
-        if memory_limit == math.inf
-        else int(memory_limit)
-        if memory_limit >= 1
-        else None,
+        memory_limit_bytes="none" if bound == math.inf else int(bound) if bound >= 1 else None,
     )
 
 

@@ -60,8 +60,8 @@ def run(
     spec = replace(spec, scenario=scenario)
     source = load_source(scenario)
     identity = identity_of(spec, source, {"backend": NAME, "repeat": repeat})
-    if not fresh and store.has(identity["id"]):
-        return store.open(identity["id"])
+    if not fresh and (stored_run := store.find(identity["id"])):
+        return stored_run
     check()
     replay = source.prepare(scenario, machine_of(spec), streams(spec.seed)[0])
     if isinstance(replay.workload, Workload):
