@@ -161,8 +161,8 @@ def within_quotas(name: str, cluster: Cluster, scheduler: Scheduler) -> Schedule
         return scheduler
     if scheduler.elastic:
         raise ScenarioError(
-            f"{name}: jobs outgrow their queues' quotas; leave out `most` in cluster.queues, or choose another "
-            "policy, such as gavel"
+            f"{name}: jobs outgrow their queues' quotas; leave out `most` in cluster.queues, or choose "
+            "another policy, such as gavel"
         )
     return Quotas(cluster, scheduler)
 

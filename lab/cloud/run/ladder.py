@@ -194,8 +194,8 @@ def jobs_of(path: Path, like: Job) -> list[tuple[str, float, Job]]:
 
 
 def collection(
-    jobs: Sequence[tuple[str, float, Job]], market: Offers, asked: LadderQuestion, at_s: float, every_s: float,
-    budget_usd: float,
+    jobs: Sequence[tuple[str, float, Job]], market: Offers, asked: LadderQuestion, at_s: float,
+    every_s: float, budget_usd: float,
 ) -> list[Row]:  # fmt: skip
     """Return every job at the last step; those that the budget refuses have no ride."""
     made = [

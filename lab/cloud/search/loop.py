@@ -3,8 +3,8 @@
 For: `twinbed recommend --search`, with every search of control/recommender and every provisioner. Not for:
 deciding (control/recommender), nor for holding instances (provisioners). A trial measures some steps, and the
 time of the whole job follows from them and the number of samples. Its cost is the cluster's price for that
-time. The cost of the trial itself, the provider's bill, is counted separately. Trials go into the measurement database as they end,
-so that an interrupted search loses nothing and the next answer uses them.
+time. The cost of the trial itself, the provider's bill, is counted separately. Trials go into the measurement
+database as they end, so that an interrupted search loses nothing and the next answer uses them.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def result(comparisons: Sequence[Compared], notes: Sequence[str] = ()) -> Result
             _row(comparison) for comparison in sorted(comparisons, key=lambda comparison: -comparison.badness)
         ),
         notes=tuple(notes),
-        nothing=f"nothing could be compared: fewer than {LEAST_FAULTS} faults hit a flow; give more --repeats",
+        nothing=f"nothing to compare: fewer than {LEAST_FAULTS} faults hit a flow; give more --repeats",
     )
 
 
