@@ -212,7 +212,7 @@ def sweep(
     """
     from lab.cli.progress import Rate
     from lab.engine.local import engine as chosen_engine
-    from lab.sweep.plan import SweepPlan, Shard
+    from lab.sweep.plan import Shard, SweepPlan
     from lab.sweep.points import points as points_of
     from lab.sweep.points import seeds_of
     from lab.sweep.rules import Until

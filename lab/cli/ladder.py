@@ -58,10 +58,10 @@ def ladder(
     import math
 
     from control.market.ladder import Job
+    from lab.ask.times import duration_s
     from lab.cli.progress import Bar
     from lab.cloud.input.price_list import in_use
     from lab.cloud.run import ladder as climbing
-    from lab.ask.times import duration_s
 
     if (work is None) == (jobs is None) or (budget is not None and jobs is None):
         raise ScenarioError("give either --work TIME or --jobs FILE; --budget and --jobs belong together")

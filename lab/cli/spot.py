@@ -46,9 +46,9 @@ def spot(
     misses the deadline.
     """
     from control.market.ports import Terms
+    from lab.ask.times import duration_s
     from lab.cli.progress import Bar
     from lab.cloud.run import spot as comparing
-    from lab.ask.times import duration_s
     from twinbed.own import split
 
     terms = Terms(

@@ -110,7 +110,9 @@ def _kind(
     return WorkerKind(name, spot, worker.quota, worker.samples, worker.gpus, computing_s, demand)
 
 
-def _table(answer: Provision, question: SpotdnnQuestion, kinds: list[WorkerKind], server_usd_h: float) -> Result:
+def _table(
+    answer: Provision, question: SpotdnnQuestion, kinds: list[WorkerKind], server_usd_h: float
+) -> Result:
     plan, facts = answer.plan, {"why": answer.reason}
     server_usd = 0.0 if plan is None else plan.time_s / 3600 * server_usd_h
     if plan is not None and plan.cost_usd + server_usd > question.budget_usd:

@@ -155,7 +155,9 @@ def collect(prices: pd.DataFrame, asked: LadderQuestion) -> Offers:
     return Offers(tuple(offers), dropped, unsold)
 
 
-def climb(job: Job, market: Offers, asked: LadderQuestion, at_s: float, every_s: Sequence[float]) -> list[Row]:
+def climb(
+    job: Job, market: Offers, asked: LadderQuestion, at_s: float, every_s: Sequence[float]
+) -> list[Row]:
     """Return the job at every step, and at the last one for every time between choices."""
     *once, last = LADDER
     swept = [(f"{last} {step_s / HOUR_S:g} h", last, step_s) for step_s in every_s]

@@ -83,7 +83,9 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
         datetime.now(UTC).date().isoformat(),
         {
             "machine.cores": Value(float(facts["cpus"]), "cores", "read from the system"),
-            "times.start_s": distribution(start_s, "s", "measured: from a job's first start to its first step"),
+            "times.start_s": distribution(
+                start_s, "s", "measured: from a job's first start to its first step"
+            ),
             "times.restart_s": distribution(
                 restart_s, "s", "measured: from SIGTERM until the job, started again, took a step"
             ),

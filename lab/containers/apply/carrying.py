@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Protocol
 
 from lab.containers.apply.conditions import Condition, Figures
-from lab.containers.apply.journal import Journal, Made, ApplyState, number
-from lab.containers.apply.plan import Change, ApplyPlan, worded
+from lab.containers.apply.journal import ApplyState, Journal, Made, number
+from lab.containers.apply.plan import ApplyPlan, Change, worded
 from lab.containers.apply.ports import Places
 from lab.containers.apply.watching import Watch
 from testbed.containers.attach.audit import Audit
@@ -210,7 +210,9 @@ class Applier:
         )
         target.set(change.quantity, change.wanted)
 
-    def _watch(self, changed: Sequence[Change], state: ApplyState, watched: Watched, label: str) -> str | None:
+    def _watch(
+        self, changed: Sequence[Change], state: ApplyState, watched: Watched, label: str
+    ) -> str | None:
         of_target: dict[str, list[Change]] = {}
         for change in changed:
             of_target.setdefault(change.target, []).append(change)

@@ -107,7 +107,9 @@ class Journal:
 
     def load(self, path: Path) -> ApplyState:
         """Return the content of a file."""
-        return validated(ApplyState, guard.parse_json(read_user_text(path, _MOST_BYTES), str(path)), str(path))
+        return validated(
+            ApplyState, guard.parse_json(read_user_text(path, _MOST_BYTES), str(path)), str(path)
+        )
 
     def save(self, path: Path, state: ApplyState) -> None:
         """Write a file, whole or not at all."""

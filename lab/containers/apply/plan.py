@@ -81,7 +81,9 @@ def chosen(advice: Advice, *, include_care: bool) -> list[Row]:
     return [row for row in advice.rows if row.verdict in verdicts]
 
 
-def make(advice: Advice, rows: Sequence[Row], meant: Mapping[str, Sequence[str]], places: Places) -> ApplyPlan:
+def make(
+    advice: Advice, rows: Sequence[Row], meant: Mapping[str, Sequence[str]], places: Places
+) -> ApplyPlan:
     """Return the plan for the rows and their containers. Raises BackendError where a container cannot be
     read."""
     changes: list[Change] = []

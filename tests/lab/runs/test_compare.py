@@ -149,7 +149,10 @@ def test_a_trace_of_another_name_is_not_told_apart_twice(store):
 
 @pytest.mark.parametrize(
     ("key", "changes", "said"),
-    [("calibration", {"name": "mine"}, "calibration="), ("versions", {"code_sha256": "cd" * 32}, "code=cdcdcdcd")],
+    [
+        ("calibration", {"name": "mine"}, "calibration="),
+        ("versions", {"code_sha256": "cd" * 32}, "code=cdcdcdcd"),
+    ],
 )
 def test_runs_of_another_calibration_or_of_other_code_are_no_seeds_of_one_question(store, key, changes, said):
     first, other = publish(store), publish(store, seed=1)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from lab.ask.scenario import build
-from lab.sweep.plan import SweepPlan, Shard
+from lab.sweep.plan import Shard, SweepPlan
 from lab.sweep.points import points, seeds
 from lab.sweep.rules import Limit, Until, metric_named
 from twinbed import ScenarioError

@@ -13,7 +13,7 @@ from lab.runs.formats import table
 from lab.runs.store import RunStore
 from lab.sweep.book import Book
 from lab.sweep.page import document
-from lab.sweep.plan import SweepPlan, Shard
+from lab.sweep.plan import Shard, SweepPlan
 from lab.sweep.points import points
 from lab.sweep.result import chosen, means, result, write
 from lab.sweep.rules import Until, unbeaten
@@ -248,7 +248,9 @@ def test_a_mean_over_lower_bounds_is_told_as_a_bound(dice, store, here, monkeypa
             spec, *given, **more, censored=["mean_pips"] if spec.seed == 2 else []
         ),
     )  # fmt: skip
-    swept = sweep(SweepPlan("throws", points(dice, [], None), range(6)), store, here, until=Until("mean_pips", 9.0))
+    swept = sweep(
+        SweepPlan("throws", points(dice, [], None), range(6)), store, here, until=Until("mean_pips", 9.0)
+    )
     shown = result(swept, chosen(swept, []))
     assert [row["mean_pips_censored"] for row in shown.rows] == [True, True]
     assert "> " in table(shown)
