@@ -40,7 +40,7 @@ def flags(metrics: Sequence[Metric]) -> dict[str, str]:
 
 
 class Book:
-    """Rows of a sweep: cell, seed, run (its id), seconds (of its unit), one column per metric, and `flags`."""
+    """Rows of a sweep: cell, seed, run (its id), seconds (of its unit), a column per metric, and `flags`."""
 
     def __init__(self, plan: SweepPlan, store: RunStore) -> None:
         self._shelf: Shelf = store.shelf(f".sweeps/{plan.id}")
