@@ -246,7 +246,8 @@ def _source(own: Own) -> _Source:
     entry = _entry_points(own.group)[own.name]
     label = f"{own.name} ({entry.value})"
     kind: Any = _guarded(label, entry.load)()
-    if not inspect.isclass(kind):
+    is_class = inspect.isclass(kind)
+    if not is_class:
         raise ScenarioError(f"{label}: is not a class")
     return _class(kind, _package_sha256(entry.module), label, port)
 

@@ -71,7 +71,7 @@ def test_a_best_cluster_that_keeps_no_bound_is_told(database):
     asked = search(database)
     asked.question = replace(asked.question, deadline_s=60.0)
     late = asked.run()
-    assert late.problem == "no trial keeps the deadline of 1 min"
+    assert late.problem == "no trial keeps the deadline of 60 s"
     assert table.result(late, Backend.TWIN).facts["bounds"] == late.problem
     assert not Table(late, table.result(late, Backend.TWIN)).has_answer
 
