@@ -146,6 +146,14 @@ class Table(Shown):
         return self.made
 
     @property
+    def has_answer(self) -> bool:
+        """Whether the question has an answer: bounds that no cluster keeps, and a plan that is impossible,
+        are none."""
+        if self.answer is self.made:
+            return bool(self.made.rows)
+        return not getattr(self.answer, "problem", "")
+
+    @property
     def frame(self) -> pd.DataFrame:
         """One row per row of the table; the keys end in units."""
         import pandas as pd

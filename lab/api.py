@@ -82,7 +82,10 @@ def record(
     from testbed.containers.record import recorder
     from testbed.containers.record.watchdog import watchdog
 
-    words = shlex.split(command) if isinstance(command, str) else command
+    try:
+        words = shlex.split(command) if isinstance(command, str) else command
+    except ValueError as error:
+        raise ScenarioError(f"command {command!r}: {error}") from None
     request = words if isinstance(words, Request) else from_arguments(list(words), [], None)
     path = Path(out or f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
     job = identity(user, env, os.environ)
@@ -209,7 +212,7 @@ def sweep(
     """
     from lab.cli.progress import Rate
     from lab.engine.local import engine as chosen_engine
-    from lab.sweep.plan import Plan, Shard
+    from lab.sweep.plan import Shard, SweepPlan
     from lab.sweep.points import points as points_of
     from lab.sweep.points import seeds_of
     from lab.sweep.rules import Until
@@ -222,7 +225,7 @@ def sweep(
         chosen: Sequence[int] = question.seeds
     else:
         chosen = seeds_of(seeds if isinstance(seeds, Collection) else [], "seeds")
-    plan = Plan(question.name, made, chosen, Shard.parse(shard))
+    plan = SweepPlan(question.name, made, chosen, Shard.parse(shard))
     rule = None if until is None else Until.parse(until, plan.kind)
     place, target = chosen_engine(engine, jobs), Store(store)
     with Rate(wanted=progress) as rate:
@@ -307,7 +310,7 @@ def recommend(
         given: dict[str, object] = {"by": by != "cost", "search": search, "market": market != "on-demand"}
         given |= {"types": types, "workers": workers, "batches": batches}
         asynchronous.check(loss, deadline_s, given | {"budget-per-hour": budget_usd_h < inf})
-        asked = asynchronous.Question(
+        asked = asynchronous.SpotdnnQuestion(
             loss or 0.0, deadline_s, budget_usd, region, server, from_loss, running or {}
         )
         plan = asynchronous.result(file, asked, in_use(prices))
@@ -331,6 +334,8 @@ def recommend(
         from lab.cloud.search import Backend, backends, table
         from lab.cloud.search.loop import Limits
 
+        if backend not in list(Backend):
+            raise ScenarioError(f"backend {backend!r}: expected {', '.join(Backend)}")
         place, paying = Backend(backend), backends.Paying(real, cap_usd, zone, template)
         limits = Limits(trials, lease_s=lease_s, cap_usd=cap_usd)
         found = backends.searched(

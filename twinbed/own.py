@@ -400,7 +400,7 @@ def _entry_points(group: str) -> Mapping[str, metadata.EntryPoint]:
 def _package_sha256(module: str) -> str:
     """Return the SHA-256 of all source files of a module's top-level package, with their names."""
     spec = find_spec(module.partition(".")[0])
-    folders = [Path(folder) for folder in (spec.submodule_search_locations or ()) if spec] if spec else []
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()] if spec else []
     files = sorted(path for folder in folders for path in folder.rglob("*.py"))
     if not files and spec and spec.origin:
         files = [Path(spec.origin)]

@@ -17,9 +17,11 @@ from control.predictor.examples import FEWEST_ROWS, Examples, folds_of_jobs, fol
 from control.predictor.features import Encoded, Encoder
 from control.predictor.networks import Kind
 from control.predictor.training import Schedule, Trained, train
-from twinbed import InvariantError
+from twinbed import InvariantError, ScenarioError
 
 _FOLDS = 5
+_FEWEST = -(-FEWEST_ROWS * _FOLDS // (_FOLDS - 1))
+"""Fewest rows, so that FEWEST_ROWS are left to learn from when one of the _FOLDS parts is left out."""
 _LEAST = 1e-9
 """Least prediction, s or US$: a softplus may round to 0, which has no logarithm."""
 
@@ -78,12 +80,20 @@ def train_network(
     """Return a network trained on all rows, with its errors on rows that were left out.
 
     With a single application, rows are left out instead of applications. on_part: called with the number of
-    trainings done and of all; one takes about ten seconds for 350 rows. Raises ScenarioError as `train`.
+    trainings done and of all; one takes about ten seconds for 350 rows. Raises ScenarioError as `train`, and
+    if too few rows are left without one of the parts or without one of the applications.
     """
     kind = Kind.COST if by is Objective.COST else Kind.TIME
-    examples.check_known(by, FEWEST_ROWS)
+    examples.check_known(by, _FEWEST)
     rows = folds_of_rows(len(examples), _FOLDS, np.random.default_rng(seed))
     jobs = folds_of_jobs(examples.job) if len(np.unique(examples.job)) > 1 else rows
+    largest = max(jobs, key=len)
+    if len(examples) - len(largest) < FEWEST_ROWS:
+        name = examples.jobs[examples.job[largest[0]]].name
+        raise ScenarioError(
+            f"{len(largest)} of {len(examples)} rows are of job {name}; at least {FEWEST_ROWS} of other jobs "
+            "are needed, to learn without it: add past runs"
+        )
     of, done = 1 + len(rows) + len(jobs), 0
 
     def made(learned: Examples) -> Trained:

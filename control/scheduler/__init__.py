@@ -160,7 +160,10 @@ def within_quotas(name: str, cluster: Cluster, scheduler: Scheduler) -> Schedule
     if not (cluster.queue_most < 1).any():
         return scheduler
     if scheduler.elastic:
-        raise ScenarioError(f"{name}: jobs outgrow their queues' quotas; leave `most` out, or take another")
+        raise ScenarioError(
+            f"{name}: jobs outgrow their queues' quotas; leave out `most` in cluster.queues, or choose "
+            "another policy, such as gavel"
+        )
     return Quotas(cluster, scheduler)
 
 

@@ -7,12 +7,13 @@ For: reading, checking and writing the form that all pillars share. Not for: the
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tomlkit
 from pydantic import AfterValidator, ConfigDict, Field, create_model
@@ -20,8 +21,11 @@ from pydantic import AfterValidator, ConfigDict, Field, create_model
 from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Section
-from twinbed import ScenarioError
+from twinbed import BackendError, ScenarioError
 from twinbed.files import as_text, read_user_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 _Number = Annotated[float, Field(ge=0, strict=True)]
 
@@ -53,6 +57,18 @@ class Value:
         """Raise ValueError for a series that begins with another value."""
         if self.series is not None and self.series[0] != self.value:
             raise ValueError(f"value: {self.value} is not the first of the series")
+
+
+def distribution(values: ArrayLike, unit: str, source: str, least: float = -math.inf) -> Value:
+    """Return the median as the value, with the number of values and their percentiles, each at least `least`.
+    Raises BackendError for no values."""
+    import numpy as np
+
+    measured = np.asarray(values, np.float64)
+    if measured.size == 0:
+        raise BackendError(f"{source}: nothing was measured; calibrate on a quieter machine")
+    p50, p95, p99 = np.maximum(np.percentile(measured, [50, 95, 99]), least).tolist()
+    return Value(p50, unit, source, int(measured.size), p50, p95, p99)
 
 
 Values = Mapping[str, Value]

@@ -7,18 +7,16 @@ key. Not for: the models (lab.ask.scenario and the pillars).
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import types
 import typing
-from collections.abc import Collection
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from twinbed import ScenarioError
-from twinbed.text import printable
+from twinbed.text import nearest, printable
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -52,12 +50,6 @@ def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
     keys = {_locate(model, problem["loc"])[0] for problem in problems}
     more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
     return f"{where}: {printable(f'{path}: ' if path else '')}{printable(message)}{more}"
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """Return a question with the nearest known name, or the list of known names if none is near."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
 
 
 def _in_words(problem: ErrorDetails) -> str:

@@ -205,8 +205,16 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str], option: str =
                 raise ScenarioError(
                     f"{where}: would be overwritten, {other} varies; set {other} or vary.{other}"
                 )
+        if key not in any_kind().model_fields and (owner := _policy_with(key, raw["policies"])):
+            raise ScenarioError(f"{where}: unknown key; did you mean '{owner}.{key}'?")
         assign(raw, key, text if names_policy(key, raw["policies"]) else value, where)
     return build(raw, option)
+
+
+def _policy_with(parameter: str, texts: Sequence[str]) -> str:
+    """Return the first policy that has this parameter, "" if none has. texts: the scenario's policies."""
+    specs = map(policies_.parse, texts) if isinstance(texts, list) else ()
+    return next((spec.name for spec in specs if parameter in spec.resolved()), "")
 
 
 def paths_in(scenario: Scenario) -> dict[str, str]:

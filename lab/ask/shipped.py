@@ -6,10 +6,10 @@ file. The folder `scenarios` is beside the packages, both in a checkout and in a
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from twinbed import ScenarioError
+from twinbed.text import nearest
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
 FOLDERS = {"scenario": SCENARIOS, "application": SCENARIOS / "apps", "job": SCENARIOS / "jobs"}
@@ -33,6 +33,5 @@ def path_of(sort: str, name_or_path: str | Path) -> Path:
     known, name = names(sort), str(name_or_path)
     if name in known:
         return FOLDERS[sort] / f"{name}.yaml"
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"shipped are {', '.join(known)}"
+    hint = nearest(name, known, f"shipped are {', '.join(known)}")
     raise ScenarioError(f"no {sort} {name!r}; {hint} (a path ends in .yaml)")

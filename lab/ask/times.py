@@ -18,15 +18,16 @@ _LATEST_S = 253_402_300_800.0
 """The year 10000."""
 
 
-def duration_s(text: str, option: str) -> float:
-    """Return seconds, above 0. Raises ScenarioError that begins with the option's name."""
+def duration_s(text: str, option: str, *, zero: bool = False) -> float:
+    """Return seconds, above 0, or 0 if `zero` allows it. Raises ScenarioError that begins with the option's
+    name, also for a number without a unit, which some read as hours and some as seconds."""
     parts = _PART.findall(text.strip())
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
         raise ScenarioError(
             f"{option} {text}: expected a number and a unit (ms, s, m, h, d, w), e.g. 30s, 7d or 1h30m"
         )
     seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
-    if seconds <= 0:
+    if not (seconds or zero):
         raise ScenarioError(f"{option} {text}: expected a time above 0")
     return seconds
 

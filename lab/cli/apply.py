@@ -17,7 +17,7 @@ from twinbed import ScenarioError
 if TYPE_CHECKING:
     from lab.containers.apply.carrying import Applier, Back, Watched
     from lab.containers.apply.journal import Journal
-    from lab.containers.apply.plan import Plan
+    from lab.containers.apply.plan import ApplyPlan
     from lab.containers.apply.ports import Places
 
 STATE = Path("/var/lib/twinbed")
@@ -180,7 +180,7 @@ def _watched(canary: str | None, watch: str | None, abort_if: list[str]) -> Watc
     return Watched(share, 0.0 if watch is None else duration_s(watch, "--watch"), conditions)
 
 
-def _dry(planned: Plan, journal: Journal) -> list[str]:
+def _dry(planned: ApplyPlan, journal: Journal) -> list[str]:
     """Return the notes of a dry run: how to carry the plan out, and whether another apply is at work."""
     said = ["Nothing was changed. To carry it out: --yes" if planned.to_do else "There is nothing to change."]
     newest = journal.newest()

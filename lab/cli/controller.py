@@ -22,7 +22,7 @@ from twinbed.text import printable
 if TYPE_CHECKING:
     import asyncio
 
-    from lab.containers.input.deployment import Plan
+    from lab.containers.input.deployment import DeploymentPlan
 
 DEFAULT_LISTEN = "0.0.0.0:7117"
 DEFAULT_PKI = Path("/etc/twinbed/controller")
@@ -119,7 +119,7 @@ def run(
     asyncio.run(_serve(plan, listen, where, pki))
 
 
-async def _serve(plan: Plan, listen: str, where: Place | None, pki: Path) -> None:
+async def _serve(plan: DeploymentPlan, listen: str, where: Place | None, pki: Path) -> None:
     import asyncio
 
     from prometheus_client import CollectorRegistry

@@ -58,27 +58,27 @@ def ladder(
     import math
 
     from control.market.ladder import Job
+    from lab.ask.times import duration_s
     from lab.cli.progress import Bar
     from lab.cloud.input.price_list import in_use
     from lab.cloud.run import ladder as climbing
-    from lab.cloud.run.recommending import seconds
 
     if (work is None) == (jobs is None) or (budget is not None and jobs is None):
         raise ScenarioError("give either --work TIME or --jobs FILE; --budget and --jobs belong together")
-    intervals = [seconds(part, "--move-every") for part in move_every.split(",")]
+    intervals = [duration_s(part, "--move-every") for part in move_every.split(",")]
     if jobs is not None and len(intervals) > 1:
         raise ScenarioError(f"--move-every {move_every}: with --jobs give one time")
     prices = in_use(catalogue).prices
     reference = climbing.matched(prices, gpu)
-    asked = climbing.Question(
+    asked = climbing.LadderQuestion(
         home=climbing.place(home),
         gpu=reference,
         where=tuple(part.strip() for part in where.split(",")),
         market=market,
         speeds=climbing.speeds(prices, reference, speed) if speed else None,
     )
-    limit_s = seconds(deadline, "--deadline") if deadline else math.inf
-    work_s, restart_s = seconds(work or "1h", "--work"), seconds(restart, "--restart", zero=True)
+    limit_s = duration_s(deadline, "--deadline") if deadline else math.inf
+    work_s, restart_s = duration_s(work or "1h", "--work"), duration_s(restart, "--restart", zero=True)
     like = Job(work_s, restart_s, checkpoint_gb, egress, deadline_s=limit_s)
     with Bar(1, wanted=not no_progress, preparing="reading prices"):
         offers, at_s = climbing.collect(prices, asked), climbing.epoch_s(start)

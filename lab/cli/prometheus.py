@@ -86,12 +86,12 @@ def fetched(url: str, asked: Asked, *, progress: bool) -> ClusterHistory:
     from lab.ask.times import duration_s, moment_s
     from lab.cli.progress import Bar
     from lab.connect.http import Access, authorization
-    from lab.connect.prometheus import Question, fetch
+    from lab.connect.prometheus import HistoryQuestion, fetch
     from traces.prometheus.series import REPLICA_LABELS
 
     step_s = duration_s(asked.step, "--step")
     end_s = time.time() - step_s if asked.until is None else moment_s(asked.until, "--until")
-    question = Question(
+    question = HistoryQuestion(
         selector=asked.selector,
         start_s=end_s - duration_s(asked.since, "--since"),
         end_s=end_s,

@@ -11,6 +11,8 @@ from math import inf
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from control.objective import Objective
 from control.recommender import RECOMMENDERS
 from lab.cli import config
@@ -118,16 +120,16 @@ def recommend(
     """Rank clusters for a training job by cost or time, with intervals, and say which one to try next.
 
     Add trials under the job's name with `twinbed measurements import` to sharpen the answer, or let --search
-    run them.
+    run them. The exit code is 1 if no cluster is likely to keep --deadline and --budget.
     """
     _load_algebra()
     from lab import api
-    from lab.cloud.run.recommending import seconds
+    from lab.ask.times import duration_s
 
     found = api.recommend(
         job,
         by=by.value,
-        deadline_s=inf if deadline is None else seconds(deadline, "--deadline"),
+        deadline_s=inf if deadline is None else duration_s(deadline, "--deadline"),
         budget_usd=inf if budget is None else budget,
         budget_usd_h=inf if budget_per_hour is None else budget_per_hour,
         region=region,
@@ -146,7 +148,7 @@ def recommend(
         search=search,
         backend=backend.value,
         trials=trials,
-        lease_s=seconds(trial_limit, "--trial-limit"),
+        lease_s=duration_s(trial_limit, "--trial-limit"),
         cap_usd=inf if cap is None else cap,
         real=real,
         zone=zone,
@@ -155,6 +157,8 @@ def recommend(
         progress=not no_progress,
     )
     emit(found.result, form)
+    if not found.has_answer:
+        raise typer.Exit(1)
 
 
 def _load_algebra() -> None:

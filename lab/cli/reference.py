@@ -19,7 +19,7 @@ Standard output carries the result and nothing else; a failure is one line on st
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | done, and a problem was found: a recorded command failed, a stored run's files were changed |
+| 1 | done, and a problem was found: a recorded command failed, a stored run was changed, no cluster fits |
 | 2 | could not be done: wrong usage, bad input, or the machine refused |
 | 3 | a defect of twinbed; please report it, with what TWINBED_TRACEBACK=1 shows |
 | 130 | interrupted by Ctrl-C; nothing half-written is left |

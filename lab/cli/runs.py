@@ -67,9 +67,10 @@ def list_(
 
     A run is listed if it passes all given filters.
     """
-    from lab.runs.upkeep import Tags, age_s, seconds
+    from lab.ask.times import duration_s
+    from lab.runs.upkeep import Tags, age_s
 
-    most_s = None if newer is None else seconds(newer, "--newer")
+    most_s = None if newer is None else duration_s(newer, "--newer", zero=True)
     opened = open_store(store)
     frame, tags = opened.list(), Tags(opened).all()
     frame["tags"] = [" ".join(tags.get(run, ())) for run in frame["id"]]
@@ -273,9 +274,10 @@ def prune(
 
     With both --keep and --older, a run is removed if it is old and not among the newest.
     """
-    from lab.runs.upkeep import collect, seconds
+    from lab.ask.times import duration_s
+    from lab.runs.upkeep import collect
 
-    least_s = None if older is None else seconds(older, "--older")
+    least_s = None if older is None else duration_s(older, "--older", zero=True)
     opened = open_store(store)
     gone = collect(opened, keep, least_s, keep_tagged=keep_tagged)
     facts: dict[str, str | int] = {"store": opened.location, "runs": len(gone.runs), "bytes": gone.bytes}

@@ -46,16 +46,16 @@ def spot(
     misses the deadline.
     """
     from control.market.ports import Terms
+    from lab.ask.times import duration_s
     from lab.cli.progress import Bar
     from lab.cloud.run import spot as comparing
-    from lab.cloud.run.recommending import seconds
     from twinbed.own import split
 
     terms = Terms(
-        seconds(work, "--work"),
-        seconds(deadline, "--deadline"),
-        seconds(overhead, "--overhead", zero=True),
-        seconds(tick, "--tick"),
+        duration_s(work, "--work"),
+        duration_s(deadline, "--deadline"),
+        duration_s(overhead, "--overhead", zero=True),
+        duration_s(tick, "--tick"),
         on_demand,
     )
     names = list(dict.fromkeys(name for name in split(policy) if name))

@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from control.market import POLICIES
-from lab.ask.kind import Figure, Kind, Progress, Runner
+from lab.ask.kind import Figure, Kind
+from lab.ask.pillar import Pillar
 
 if TYPE_CHECKING:
     from lab.ask.calibration import Calibration
     from lab.ask.scenario import Scenario
-    from lab.runs.formats import Result
-    from lab.runs.metric import Metric
-    from lab.runs.store import Run, RunStore
-    from lab.runs.timeline import Tracks
+    from lab.runs.store import Run
 
 
-class Cloud(Kind):
+class Cloud(Pillar):
     """A training job with a deadline on a market of spot and on-demand machines, under policies."""
 
     name = "cloud"
@@ -27,6 +25,9 @@ class Cloud(Kind):
     policies = tuple(POLICIES)
     group = "spot_policies"
     tables = ("summary", "spans", "market", "losses")
+
+    calibration_steps = Kind.calibration_steps
+    calibrate = Kind.calibrate
 
     def scenario_model(self) -> type[Scenario]:
         from lab.cloud.input.market import CloudScenario
@@ -39,37 +40,7 @@ class Cloud(Kind):
 
         return load_calibration(path)
 
-    def runner(self) -> Runner:
-        from lab.cloud.run.runner import run_all
-
-        return run_all
-
-    def run_for_real(
-        self, scenario: Scenario, store: RunStore, repeat: int, progress: Progress | None
-    ) -> list[Run]:
-        from lab.cloud.real.backend import run_scenario
-
-        return run_scenario(scenario, store, repeat, progress)
-
-    def metrics(self) -> Sequence[Metric]:
-        from lab.cloud.metrics import METRICS
-
-        return METRICS
-
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
         from lab.charts.market import charts
 
         return list(charts(runs))
-
-    def timeline(self, run: Run) -> Tracks:
-        from lab.cloud import timeline
-
-        return timeline.tracks(run)
-
-    def validate(
-        self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
-    ) -> tuple[Result, bool]:
-        from lab.cloud.validate.both import agree, result, validate
-
-        rows = validate(scenario, store, repeats, progress, fresh=fresh)
-        return result(rows), agree(rows)

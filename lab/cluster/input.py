@@ -90,6 +90,12 @@ class SyntheticInput(Section):
         description="Gang sizes to draw from, each entry with equal probability; a size may be repeated.",
     )
 
+    @model_validator(mode="after")
+    def _in_order(self) -> SyntheticInput:
+        if self.longest_s < self.shortest_s:
+            raise ValueError(f"longest_s is {self.longest_s:g}, below shortest_s, {self.shortest_s:g}")
+        return self
+
 
 class LogInput(Section):
     """Jobs that were recorded in a scheduler's log."""

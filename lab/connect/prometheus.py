@@ -111,7 +111,7 @@ Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class HistoryQuestion:
     """A request for a history.
 
     selector: matchers, `label="text"`, separated by commas; "" for every container
@@ -138,7 +138,7 @@ class _Query:
     is_state: bool = False
 
 
-def fetch(access: Access, question: Question, progress: Progress | None = None) -> ClusterHistory:
+def fetch(access: Access, question: HistoryQuestion, progress: Progress | None = None) -> ClusterHistory:
     """Return the history of the containers that the selector matches.
 
     Raises ScenarioError for a question that cannot be asked, BackendError for a server that does not answer
@@ -153,7 +153,7 @@ def fetch(access: Access, question: Question, progress: Progress | None = None) 
         server.close()
 
 
-def window_of(question: Question) -> Window:
+def window_of(question: HistoryQuestion) -> Window:
     """Return the intervals of a question. Raises ScenarioError for an impossible step or time."""
     step_s = question.step_s
     if not 0.001 <= step_s <= 86_400 or abs(step_s * 1000 - round(step_s * 1000)) > 1e-6:
@@ -187,7 +187,7 @@ class _Reading:
     """One reading of a server's history. notes: the server's warnings."""
 
     def __init__(
-        self, server: Server, question: Question, matchers: list[tuple[str, str]], window: Window
+        self, server: Server, question: HistoryQuestion, matchers: list[tuple[str, str]], window: Window
     ) -> None:
         self._server, self._question, self._window = server, question, window
         self._usage = ",".join([*(text for _, text in matchers), _CONTAINERS])

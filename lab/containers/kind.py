@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from lab.ask.kind import Calibrated, Figure, Kind, Progress, Runner
+from lab.ask.kind import Calibrated, Figure, Progress, Runner
+from lab.ask.pillar import Pillar
 
 if TYPE_CHECKING:
-    from lab.ask.calibration import Calibration
     from lab.ask.scenario import Scenario
     from lab.runs.formats import Column, Record, Result
-    from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
-    from lab.runs.timeline import Tracks
 
 
-class Containers(Kind):
+class Containers(Pillar):
     """Containers under an allocator: replayed traces, services with clients, serverless functions and
     jobs."""
 
@@ -46,27 +44,10 @@ class Containers(Kind):
 
         return ContainerScenario
 
-    def load_calibration(self, path: str | None) -> Calibration:
-        from lab.containers.calibrate.values import load_calibration
-
-        return load_calibration(path)
-
     def runner(self) -> Runner:
         from lab.containers.run.runner import Runner
 
         return Runner()
-
-    def run_for_real(
-        self, scenario: Scenario, store: RunStore, repeat: int, progress: Progress | None
-    ) -> list[Run]:
-        from lab.containers.real.backend import run_scenario
-
-        return run_scenario(scenario, store, repeats=(repeat,), progress=progress)
-
-    def metrics(self) -> Sequence[Metric]:
-        from lab.containers.metrics import METRICS
-
-        return METRICS
 
     def currency(self, run: Run) -> str:
         return str(run.manifest["spec"]["price"]["currency"])
@@ -104,11 +85,6 @@ class Containers(Kind):
 
         return list(all_charts(runs))
 
-    def timeline(self, run: Run) -> Tracks:
-        from lab.containers import timeline
-
-        return timeline.tracks(run)
-
     def validate(
         self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
@@ -119,11 +95,6 @@ class Containers(Kind):
         cells = validate(scenario, store, repeats=repeats, progress=progress, fresh=fresh)
         twins = share([judgement for cell in cells for judgement in cell.judgements])
         return result(cells), reached(twins, own_share(cells))
-
-    def calibration_steps(self) -> Sequence[str]:
-        from lab.containers.calibrate.measure import STEPS
-
-        return STEPS
 
     def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
         from lab.containers.calibrate.measure import HEAD, QUICK, THOROUGH, calibrate

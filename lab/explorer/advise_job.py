@@ -17,7 +17,7 @@ import numpy as np
 from control.allocator.model import Floats
 from lab.ask.times import duration_s
 from lab.connect.http import Access
-from lab.connect.prometheus import Question, fetch
+from lab.connect.prometheus import HistoryQuestion, fetch
 from lab.containers.advise import forms
 from lab.containers.advise.advising import CHECKING, SEARCHING, Wanted, advise
 from lab.containers.advise.histories import Told, of_cluster, read
@@ -94,7 +94,7 @@ def _history(request: AdviceRequest, progress: Any) -> Told:
     step_s = duration_s(request.step, "step")
     end_s = time.time() - step_s
     begin_s = end_s - duration_s(request.since, "how far back")
-    question = Question(request.selector, begin_s, end_s, step_s)
+    question = HistoryQuestion(request.selector, begin_s, end_s, step_s)
     history = fetch(Access(request.url), question, lambda done: progress("reading", done))
     return of_cluster(request.url, history)
 

@@ -16,6 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from control.jobs import Job, Objective
 from control.recommender import RECOMMENDERS
 from lab.ask import shipped
+from lab.ask.times import duration_s
 from lab.cloud.input import job_file
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Market, Question
@@ -182,7 +183,7 @@ def question(chosen: Choices) -> Question | None:
         market=Market(chosen.region, chosen.market, chosen.types, chosen.workers, chosen.server),
         objective=chosen.objective,
         budget_usd=inf if chosen.budget_usd is None else chosen.budget_usd,
-        deadline_s=recommending.seconds(chosen.deadline) if chosen.deadline else inf,
+        deadline_s=duration_s(chosen.deadline, "deadline") if chosen.deadline else inf,
         method=chosen.method,
     )
 

@@ -21,11 +21,12 @@ from lab.charts.palette import title
 from lab.charts.sweep import pareto
 from lab.explorer import html, running, sections, session
 from lab.explorer.sections import section
+from lab.runs.compare import INTERVALS
 from lab.runs.metric import Metric
 from lab.runs.store import RunStore
 from lab.sweep.book import Course, Noted, Tuning, course, sweeps, tunings
 from lab.sweep.page import figures
-from lab.sweep.result import INTERVALS, differing, means
+from lab.sweep.result import differing, means
 
 _EVERY_S = 3.0
 """Interval at which an unfinished sweep is read again, s."""

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lab.ask.kind import Calibrated, Figure, Kind, Progress, Runner
+from lab.ask.kind import Figure, Kind, Progress
+from lab.ask.pillar import Pillar
 from twin.fabric.model import Scheme
 
 if TYPE_CHECKING:
-    from lab.ask.calibration import Calibration
     from lab.ask.scenario import Scenario
     from lab.charts.palette import Shown
     from lab.runs.formats import Record, Result
-    from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
-    from lab.runs.timeline import Tracks
 
 
-class Fabric(Kind):
+class Fabric(Pillar):
     """A network fabric with faults at its edge, under schemes that meet such faults."""
 
     name = "fabric"
@@ -27,25 +25,12 @@ class Fabric(Kind):
     policies = tuple(str(scheme) for scheme in Scheme)
     optional_tables = ("outages", "series", "accuracy", "causes")
 
+    run_for_real = Kind.run_for_real  # The testbed breaks a fabric to validate a scenario, and runs none.
+
     def scenario_model(self) -> type[Scenario]:
         from lab.fabric.input import FabricScenario
 
         return FabricScenario
-
-    def load_calibration(self, path: str | None) -> Calibration:
-        from lab.fabric.calibrate.values import load_calibration
-
-        return load_calibration(path)
-
-    def runner(self) -> Runner:
-        from lab.fabric.run.runner import run_all
-
-        return run_all
-
-    def metrics(self) -> Sequence[Metric]:
-        from lab.fabric.metrics import METRICS
-
-        return METRICS
 
     def facts(self, runs: Sequence[Run]) -> Record:
         calibrations = [run.manifest["calibration"] for run in runs]
@@ -67,11 +52,6 @@ class Fabric(Kind):
             for figure in (lost_shares(own, LOST) if unit is None else job(own, unit))
         ]
 
-    def timeline(self, run: Run) -> Tracks:
-        from lab.fabric import timeline
-
-        return timeline.tracks(run)
-
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:
         from lab.ask.scenario import expand
 
@@ -81,19 +61,7 @@ class Fabric(Kind):
         self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
         from lab.fabric.validate.both import validate
-        from lab.fabric.validate.judge import RULE, result
+        from lab.fabric.validate.judge import RULE, agree, result
 
         compared = validate(scenario, repeats, progress)
-        return result(compared, [RULE]), all(quantity.agrees for quantity in compared)
-
-    def calibration_steps(self) -> Sequence[str]:
-        from lab.fabric.calibrate.measure import STEPS
-
-        return STEPS
-
-    def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
-        from lab.fabric.calibrate.measure import HEAD, QUICK, THOROUGH, measure
-        from lab.fabric.calibrate.values import FORM
-
-        made = measure(name, QUICK if quick else THOROUGH, progress)
-        return Calibrated(made, FORM.sections(made), FORM.write(made, HEAD))
+        return result(compared, [RULE]), agree(compared)

@@ -9,7 +9,6 @@ NCCL's tagged sources, 2.3.5 to 2.30.7 (NCCL_PARAM in transport/net_ib and misc/
 from __future__ import annotations
 
 import csv
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from twin.fabric.port_failover import PortFailover
 from twinbed import ScenarioError
+from twinbed.text import nearest
 
 PATH = Path(__file__).with_name("nccl_defaults.csv")
 FIRST, LAST = "2.3.5", "2.30.7"
@@ -148,8 +148,8 @@ def _unknown(name: str, version: str, folded: Settings) -> str:
     if later:
         return f"NCCL has it from {'.'.join(map(str, min(later)))} on, not in {version}"
     settable = [known for known in folded if known.startswith(_PREFIX)]
-    close = difflib.get_close_matches(name, settable, n=1)
-    return f"NCCL {version} has no such variable; did you mean {(close or settable)[0]!r}?"
+    hint = nearest(name, settable, f"its names are such as {settable[0]}")
+    return f"NCCL {version} has no such variable; {hint}"
 
 
 def _known(version: str) -> Version:

@@ -25,12 +25,11 @@ from twinbed import StoreError
 
 _HEAD = ("label", "run", "name", "policy", "seed", "currency")
 _HEAD_OVER_SEEDS = ("label", "runs", "name", "policy", "seeds", "currency")
-_BOUNDS = (
+BOUNDS = (
     "> A: at least so much. Requests or messages that were never answered count, and all that is known of "
     "them is how long they had waited when the run ended."
 )
-_INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
-
+INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
 
 _FEW = 4
 """Number of notes of one sort that are shown below a table for people, and of titles in one note."""
@@ -136,11 +135,11 @@ def as_result(runs: Sequence[Run]) -> Result:
     currency = "/".join(sorted(set(frame["currency"])))
     heads = [key for key in (_HEAD_OVER_SEEDS if repeated else _HEAD) if key != "currency" or currency]
     columns = [Column(key, key.capitalize()) for key in heads]
-    columns += [_column(metric, currency, repeated=repeated) for metric in kind.metrics()]
+    columns += [column(metric, currency, repeated=repeated) for metric in kind.metrics()]
     columns += further
-    notes = [*kind.remarks(runs), *kind.notes(runs), *([_INTERVALS] if repeated else [])]
+    notes = [*kind.remarks(runs), *kind.notes(runs), *([INTERVALS] if repeated else [])]
     notes += partial(frame.groupby("label", sort=False), kind.metrics()) if repeated else []
-    notes += [_BOUNDS] if any(run.censored for run in runs) else []
+    notes += [BOUNDS] if any(run.censored for run in runs) else []
     ids = list(frame["run"])
     more = (
         f" and {len(ids) - _MOST_IDS} more, which `twinbed runs list` names" if len(ids) > _MOST_IDS else ""
@@ -200,14 +199,15 @@ def titled(run: Run, columns: Sequence[Column]) -> tuple[Column, ...]:
     metrics = {metric.key: metric for metric in run.kind.metrics()}
     currency = run.kind.currency(run)
     return tuple(
-        replace(_column(metrics[column.key], currency, repeated=False), censored="")
-        if column.key in metrics
-        else column
-        for column in columns
+        replace(column(metrics[given.key], currency, repeated=False), censored="")
+        if given.key in metrics
+        else given
+        for given in columns
     )
 
 
-def _column(metric: Metric, currency: str, *, repeated: bool) -> Column:
+def column(metric: Metric, currency: str, *, repeated: bool) -> Column:
+    """Return the column of a metric. repeated: its values are means over seeds, with KEY_ci95 beside them."""
     return Column(
         metric.key,
         metric.title,

@@ -1,4 +1,4 @@
-"""Writes a file whole or not at all.
+"""Writes a file whole or not at all, and says where a user's own files are.
 
 For: files of verbs outside the store, such as reports and converted traces. Not for: runs (lab.runs.store).
 """
@@ -12,6 +12,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from twinbed import BackendError
+
+
+def own_path(variable: str, name: str) -> Path:
+    """Return the path in an environment variable, else twinbed/NAME in the folder of this user's data."""
+    if chosen := os.environ.get(variable):
+        return Path(chosen)
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "twinbed" / name
 
 
 def check_place(*files: Path | None, folder: Path | None = None, inputs: Iterable[str | Path] = ()) -> None:
@@ -58,3 +66,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
     finally:
         hidden.unlink(missing_ok=True)
     return size
+
+
+def write_bytes(path: Path, content: bytes) -> int:
+    """Write a file's content as `write_whole` does, and return its size in bytes."""
+    return write_whole(path, lambda file: file.write(content))

@@ -24,15 +24,20 @@ def labels(runs: Sequence[Run]) -> list[str]:
     """Return a label for each run: its policy and, if they differ, its name and conditions.
 
     A condition is named by the last part of its key if that is unique: `app=teastore` for `services.app`.
-    Runs that differ only in the seed share a label. If more than three conditions differ, a label lists those
-    in which its run differs from most others. If that does not distinguish the runs either, the label holds
-    the run's id, unless name and policy are enough.
+    Runs that differ only in the seed share a label. Runs of different calibrations or of different code do
+    not, because a mean over them has no meaning. If more than three conditions differ, a label lists those in
+    which its run differs from most others. If that does not distinguish the runs either, the label holds the
+    run's id, unless name and policy are enough.
     """
     names = [str(run.manifest["name"]) for run in runs]
-    known = [{"name": name, **conditions(run)} for name, run in zip(names, runs, strict=True)]
+    known = [
+        {"name": name, **conditions(run), "code": str(run.manifest["versions"].get("code_sha256", ""))[:8]}
+        for name, run in zip(names, runs, strict=True)
+    ]
     keys = dict.fromkeys(key for table in known for key in table if key != "name")
     differing = [key for key in keys if len({table.get(key) for table in known}) > 1]
-    told_by = {role: key for run in runs for role, key in run.kind.told_by.items()}
+    # The testbed's own code counts for its runs only, so that the backend tells it.
+    told_by = {"code": "backend"} | {role: key for run in runs for role, key in run.kind.told_by.items()}
     for role, key in told_by.items():
         pairs = {(table.get(key), table.get(role)) for table in known}
         if role in differing and len(pairs) == len({words for words, _ in pairs}):
@@ -66,6 +71,8 @@ def conditions(run: Run) -> dict[str, str]:
     }
     table = dict(_flat(spec, ""))
     table |= {source["role"]: source["sha256"][:8] for source in run.manifest["inputs"]}
+    calibration = run.manifest["calibration"]
+    table["calibration"] = f"{calibration['name']}@{calibration['sha256'][:8]}"
     table["backend"] = str(run.manifest["backend"])
     return table
 

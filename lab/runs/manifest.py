@@ -208,10 +208,8 @@ def one_by_one(
     runs = []
     for spec in specs:
         identity = identified(spec, spec.resolved(), input_sha256)
-        if not fresh and store.has(identity["id"]):
-            runs.append(store.open(identity["id"]))
-        else:
-            runs.append(make(spec, identity, time.perf_counter()))
+        stored = None if fresh else store.find(identity["id"])
+        runs.append(stored or make(spec, identity, time.perf_counter()))
         if progress is not None:
             progress(spec.label, 1.0)
     return runs

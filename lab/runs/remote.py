@@ -17,7 +17,6 @@ from __future__ import annotations
 import atexit
 import io
 import json
-import secrets
 import shutil
 import tempfile
 import time
@@ -38,7 +37,7 @@ from lab import kinds
 from lab.runs import index as indexing
 from lab.runs import publishing
 from lab.runs.quota import Quota
-from lab.runs.shelf import Shelf
+from lab.runs.shelf import FolderShelf, Shelf
 from lab.runs.store import INDEX_FROM, MANIFEST, Run, RunStore, completed, manifest_of
 from twinbed import StoreError, TwinbedError
 from twinbed.text import printable
@@ -113,15 +112,15 @@ class ObjectStore(RunStore):
 
     def sweep(self, older_s: float) -> int:
         """Remove objects of at least this age that no manifest names."""
-        now_s, left = time.time(), 0
-        for run, files in self._found().items():
+        now_s, left, found = time.time(), 0, self._found()
+        for run_id, text in self._manifests(list(found)):
             named = {MANIFEST}
-            if MANIFEST in files:
-                # Damaged objects are left for people to examine.
-                if not self.has(run):
-                    continue
-                named |= {_object(name, sha) for name, sha in self._read(run).manifest["tables"].items()}
-            for file, about in files.items():
+            if text is not None:
+                _, run, _ = self._judged(run_id, text)
+                if run is None:
+                    continue  # Damaged objects are left for people to examine.
+                named |= {_object(name, sha) for name, sha in run.manifest["tables"].items()}
+            for file, about in found[run_id].items():
                 if file not in named and now_s - _made_s(about) > older_s:
                     with self._spoken():
                         self._fs.rm_file(about["name"])
@@ -165,25 +164,27 @@ class ObjectStore(RunStore):
 
     def fetched(self, manifest: Mapping[str, Any]) -> Path:
         """Return a folder of this process with a run's tables and manifest."""
-        digest = sha256(json.dumps([self.location, manifest["tables"]]).encode()).hexdigest()
-        folder = _kept() / digest[:_DIGITS] / str(manifest["id"])
-        folder.mkdir(parents=True, exist_ok=True)
+        text = (json.dumps(manifest, indent=1) + "\n").encode()
+        digest = sha256(self.location.encode() + text).hexdigest()
+        kept = FolderShelf(_kept() / digest[:_DIGITS] / str(manifest["id"]))
+        there = kept.names()
         for name, sha in manifest["tables"].items():
-            place = folder / f"{name}.parquet"
-            if not place.exists():
+            if f"{name}.parquet" not in there:
                 with self._spoken():
                     content = self._fs.cat_file(self._at(manifest["id"], _object(name, sha)))
-                hidden = folder / f".{secrets.token_hex(8)}"
-                hidden.write_bytes(content)
-                hidden.rename(place)
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-        return folder
+                kept.write(f"{name}.parquet", content)
+        if MANIFEST not in there:
+            kept.write(MANIFEST, text)
+        return kept.folder
 
     def _scan(self, names: Sequence[str] | None = None) -> Iterator[tuple[str, Run | None, str]]:
-        for run_id, text in self._manifests(self.names() if names is None else names):
+        for run_id, text in self._manifests(self._visible() if names is None else names):
             # A run that was removed at this moment counts as missing.
             if text is not None:
                 yield self._judged(run_id, text)
+
+    def _visible(self) -> list[str]:
+        return self.names()
 
     def _judged(self, run_id: str, text: bytes) -> tuple[str, Run | None, str]:
         try:

@@ -73,8 +73,10 @@ def _readable(result: Result) -> Result:
 
 def _one_per_label(runs: Sequence[Run]) -> list[Run]:
     """Return the first seed of each policy and its conditions, for charts over time."""
-    first = {label: run for run, label in reversed(list(zip(runs, labels(runs), strict=True)))}
-    return [first[label] for label in dict.fromkeys(labels(runs))]
+    first: dict[str, Run] = {}
+    for label, run in zip(labels(runs), runs, strict=True):
+        first.setdefault(label, run)
+    return list(first.values())
 
 
 def _parameters(runs: Sequence[Run]) -> Markup:

@@ -36,36 +36,36 @@ class FolderShelf:
     """A shelf in a folder, which the first file makes."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def names(self) -> list[str]:
         """Return the names of the files."""
-        if not self._folder.is_dir():
+        if not self.folder.is_dir():
             return []
-        return sorted(entry.name for entry in self._folder.iterdir() if not entry.name.startswith("."))
+        return sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
 
     def read(self, name: str) -> bytes:
         """Return a file's content."""
         try:
-            return (self._folder / name).read_bytes()
+            return (self.folder / name).read_bytes()
         except OSError as error:
-            raise StoreError(f"{self._folder / name}: cannot be read: {error.strerror}") from None
+            raise StoreError(f"{self.folder / name}: cannot be read: {error.strerror}") from None
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file under a hidden name, and give it its own."""
-        hidden = self._folder / f".{secrets.token_hex(8)}"
+        hidden = self.folder / f".{secrets.token_hex(8)}"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             hidden.write_bytes(content)
-            hidden.replace(self._folder / name)
+            hidden.replace(self.folder / name)
         except OSError as error:
-            raise StoreError(f"{self._folder / name}: cannot be written: {error.strerror}") from None
+            raise StoreError(f"{self.folder / name}: cannot be written: {error.strerror}") from None
         finally:
             hidden.unlink(missing_ok=True)
 
     def remove(self, name: str) -> None:
         """Remove a file."""
         try:
-            (self._folder / name).unlink(missing_ok=True)
+            (self.folder / name).unlink(missing_ok=True)
         except OSError as error:
-            raise StoreError(f"{self._folder / name}: cannot be removed: {error.strerror}") from None
+            raise StoreError(f"{self.folder / name}: cannot be removed: {error.strerror}") from None

@@ -31,6 +31,7 @@ from lab import kinds
 from lab.ask.kind import Kind
 from lab.runs import index as indexing
 from lab.runs import publishing
+from lab.runs.files import own_path
 from lab.runs.manifest import checked
 from lab.runs.query import MISTAKES, answered, tables_of
 from lab.runs.quota import Quota
@@ -45,13 +46,10 @@ INDEX_FROM = 200
 
 def default_root() -> Path:
     """Return $TWINBED_STORE, else twinbed/runs in the user's data directory. Raises StoreError for a URL."""
-    chosen = os.environ.get("TWINBED_STORE")
-    if chosen and "://" in chosen:
+    chosen = os.environ.get("TWINBED_STORE", "")
+    if "://" in chosen:
         raise StoreError(f"TWINBED_STORE={chosen}: a folder is needed here")
-    if chosen:
-        return Path(chosen)
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "twinbed" / "runs"
+    return own_path("TWINBED_STORE", "runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +95,8 @@ class Run:
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of its tables."""
-        kind = self.kind
-        return tuple(
-            name for name in (*kind.tables, *kind.optional_tables) if name in self.manifest["tables"]
-        )
+        kind, stored = self.kind, self.manifest["tables"]
+        return tuple(name for name in (*kind.tables, *kind.optional_tables) if name in stored)
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Return a table, or some of its columns. Raises StoreError if it cannot be read."""
@@ -179,13 +175,16 @@ class RunStore:
         """Return the shelf of this name beside the runs. No run has a name that begins with a dot."""
         return FolderShelf(self.root / name)
 
+    def find(self, run_id: str) -> Run | None:
+        """Return the healthy run with exactly this id, None if there is none."""
+        try:
+            return self._read(run_id)
+        except StoreError:
+            return None
+
     def has(self, run_id: str) -> bool:
         """Return whether there is a healthy run with exactly this id."""
-        try:
-            self._read(run_id)
-        except StoreError:
-            return False
-        return True
+        return self.find(run_id) is not None
 
     def list(self) -> pd.DataFrame:
         """Return one row per run, newest first: id, name, policy, seed, created_at, the metrics, bytes,
@@ -201,9 +200,9 @@ class RunStore:
         """Return the run with this id, or the only one whose id begins with it. Raises StoreError."""
         if run_id and Path(run_id).name == run_id and self._stands(run_id):
             return self._read(run_id)
-        matches = [
-            run for _, run, _ in self._scan() if run is not None and run_id and run.id.startswith(run_id)
-        ]
+        # A run's folder has its id as its name, so the manifests of all other runs need not be read.
+        names = [name for name in self._visible() if run_id and name.startswith(run_id)]
+        matches = [run for _, run, _ in self._scan(names) if run is not None]
         if len(matches) != 1:
             problem, cure = "there is no such run", "twinbed runs list shows which there are"
             if matches:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.runs.files import write_whole
+from lab.runs.files import write_bytes
 
 Floats = NDArray[np.float64]
 
@@ -93,7 +93,7 @@ def write(tracks: Tracks, path: Path, about: dict[str, str]) -> Written:
 
     Each track gets an equal part of MOST_EVENTS. A counter with too many changes is divided into groups of
     equally many values, of which the least and the greatest are kept. If there are too many spans, the
-    longest are kept. Raises as `write_whole`.
+    longest are kept. Raises as `write_bytes`.
     """
     processes = {name: number for number, name in enumerate(dict.fromkeys(t.process for t in tracks), 1)}
     events: list[dict[str, Any]] = [
@@ -120,7 +120,7 @@ def write(tracks: Tracks, path: Path, about: dict[str, str]) -> Written:
     facts = about | {"events left out": str(left_out)}
     text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts}, allow_nan=False)
     content = gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
-    write_whole(path, lambda file: file.write(content))
+    write_bytes(path, content)
     return Written(len(events), left_out)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from lab.runs.publishing import ELSEWHERE_S
 from lab.runs.store import RunStore
-from twinbed import ScenarioError
+from twinbed import ScenarioError, StoreError
 
 _SHELF = ".tags"
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
@@ -48,24 +48,15 @@ class Tags:
             raise ScenarioError(f"run {run_id}: no tag {tag!r}; it has {', '.join(present) or 'none'}")
         self._shelf.remove(f"{tag}@{run_id}")
 
-    def forget(self, run_id: str) -> None:
-        """Remove all tags of a run that is removed."""
-        for tag in self.all().get(run_id, []):
-            self._shelf.remove(f"{tag}@{run_id}")
+    def forget(self, *run_ids: str) -> None:
+        """Remove all tags of runs that are removed."""
+        for name in self._shelf.names():
+            if name.partition("@")[2] in run_ids:
+                self._shelf.remove(name)
 
 
-_AGE = re.compile(r"(\d{1,15}(?:\.\d+)?)([smhdw])")
-_AGE_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)")
 _SIZE_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-
-
-def seconds(text: str, option: str) -> float:
-    """Return an age such as `30d` or `12h`, s. Raises ScenarioError."""
-    match = _AGE.fullmatch(text.strip())
-    if match is None:
-        raise ScenarioError(f"{option} {text}: expected a number and s, m, h, d or w, e.g. 30d")
-    return float(match[1]) * _AGE_S[match[2]]
 
 
 def size(text: str) -> int | None:
@@ -106,7 +97,8 @@ def collect(
 
     keep: this many newest runs of each scenario stay. older_s: runs made within this time stay. keep_tagged:
     runs with a tag stay. A run is removed if none of these rules keeps it; without keep and older_s, no run
-    is removed. Runs that cannot be read stay, for people to examine.
+    is removed. Runs that cannot be read stay, for people to examine. Runs that another process removes
+    meanwhile are not counted.
     """
     frame = _sized(store)
     made = _made(frame["created_at"])
@@ -119,11 +111,19 @@ def collect(
     tags = Tags(store)
     if keep_tagged:
         goes &= ~frame["id"].isin(tags.all())
-    gone = frame[goes]
-    for run_id in gone["id"]:
-        store.remove(run_id)
-        tags.forget(run_id)
-    return Collected(tuple(gone["id"]), int(gone["bytes"].sum()), store.sweep(ELSEWHERE_S))
+    removed: dict[str, int] = {}
+    try:
+        for run_id, size_bytes in frame[goes][["id", "bytes"]].itertuples(index=False):
+            try:
+                store.remove(run_id)
+            except StoreError:
+                if store.has(run_id):
+                    raise
+            else:
+                removed[run_id] = int(size_bytes)
+    finally:
+        tags.forget(*removed)
+    return Collected(tuple(removed), sum(removed.values()), store.sweep(ELSEWHERE_S))
 
 
 def age_s(created_at: pd.Series[str]) -> pd.Series[float]:

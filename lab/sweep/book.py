@@ -11,7 +11,7 @@ import io
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 import pandas as pd
 import pyarrow as pa
 
+from lab.runs.metric import Metric, censored_key
 from lab.runs.shelf import FolderShelf, Shelf
 from lab.runs.store import RunStore
-from lab.sweep.plan import Plan
+from lab.sweep.plan import SweepPlan
 from twinbed import StoreError
 
 _EVERY_S, _EVERY_ROWS = 5.0, 2_000
@@ -30,13 +31,22 @@ _EVERY_S, _EVERY_ROWS = 5.0, 2_000
 files."""
 
 
-class Book:
-    """Rows of a sweep: cell, seed, run (its id), seconds (of its unit), and one column per metric."""
+_ABOUT = ("cell", "seed", "run", "seconds")
 
-    def __init__(self, plan: Plan, store: RunStore) -> None:
+
+def flags(metrics: Sequence[Metric]) -> dict[str, str]:
+    """Return the column of the flag for a lower bound → the metric, for each metric that may be a bound."""
+    return {censored_key(metric.key): metric.key for metric in metrics if metric.may_be_bound}
+
+
+class Book:
+    """Rows of a sweep: cell, seed, run (its id), seconds (of its unit), a column per metric, and `flags`."""
+
+    def __init__(self, plan: SweepPlan, store: RunStore) -> None:
         self._shelf: Shelf = store.shelf(f".sweeps/{plan.id}")
         self._plan, self._suffix = plan, plan.shard.name
-        self._columns = ["cell", "seed", "run", "seconds", *(metric.key for metric in plan.kind.metrics())]
+        metrics = plan.kind.metrics()
+        self._columns = [*_ABOUT, *(metric.key for metric in metrics), *flags(metrics)]
         self._rows: list[dict[str, Any]] = []
         self._parts: list[str] = []
         self._old = pd.DataFrame(columns=self._columns)
@@ -45,16 +55,15 @@ class Book:
 
     def read(self) -> pd.DataFrame:
         """Return all rows of this sweep, those of other shards included, and keep those of this shard."""
-        frames = [self._old]
-        for name in self._shelf.names():
-            if name.startswith(("part", "metrics")) and name.endswith(".parquet"):
-                frame = _rows(self._shelf.read(name), self._columns)
-                frames.append(frame)
-                if name.startswith(f"part{self._suffix}."):
-                    self._parts.append(name)
-                if name.startswith((f"part{self._suffix}.", f"metrics{self._suffix}.")):
-                    self._old = together([self._old, frame])
-        return together(frames)
+        parts = f"part{self._suffix}."
+        own, others = [self._old], [self._old]
+        for name, frame in _tables(self._shelf, self._columns, (parts, f"metrics{self._suffix}.")):
+            is_own = name.startswith((parts, f"metrics{self._suffix}."))
+            (own if is_own else others).append(frame)
+            if name.startswith(parts):
+                self._parts.append(name)
+        self._old = together(own)
+        return together([*others, self._old])
 
     def forget(self) -> None:
         """Remove the rows that this shard wrote before."""
@@ -98,7 +107,7 @@ def tidied(rows: pd.DataFrame, keys: Sequence[str], labels: Sequence[dict[str, A
     """Return rows of a book with the labels of their cells. labels: the keys' values and policy by cell."""
     about = [{**label, "cell": number} for number, label in enumerate(labels)]
     labelled = pd.DataFrame(about).merge(rows, on="cell").sort_values(["cell", "seed"], ignore_index=True)
-    metrics = [name for name in rows if name not in ("cell", "seed", "run", "seconds")]
+    metrics = [name for name in rows if name not in _ABOUT]
     return labelled[[*keys, "policy", "seed", "run", *metrics, "seconds", "cell"]]
 
 
@@ -107,6 +116,23 @@ def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     full = [frame for frame in frames if len(frame)] or list(frames[:1])
     frame = pd.concat(full, ignore_index=True).drop_duplicates(["cell", "seed"], keep="last")
     return frame.sort_values(["cell", "seed"], ignore_index=True)
+
+
+def _tables(
+    shelf: Shelf, columns: list[str], own: tuple[str, ...] = ()
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the name and the rows of each table of a sweep. own: beginnings of the names of this process's
+    tables; another process may put its tables together at any moment, and then the new table is read."""
+    seen: set[str] = set()
+    while new := [name for name in shelf.names() if name not in seen]:
+        seen.update(new)
+        for name in new:
+            if name.startswith(("part", "metrics")) and name.endswith(".parquet"):
+                try:
+                    yield name, _rows(shelf.read(name), columns)
+                except StoreError:
+                    if name.startswith(own):
+                        raise
 
 
 def _rows(content: bytes, columns: list[str]) -> pd.DataFrame:
@@ -160,7 +186,7 @@ class Course:
     whole: bool
 
 
-def note(plan: Plan, store: RunStore) -> None:
+def note(plan: SweepPlan, store: RunStore) -> None:
     """Store the question of a sweep."""
     scenario = plan.points[0].scenario
     told = Noted(
@@ -177,20 +203,15 @@ def sweeps(root: Path) -> list[Noted]:
 def course(root: Path, sweep: Noted, metrics: Sequence[str]) -> Course:
     """Return the progress of a sweep. metrics: keys of its kind's metrics."""
     shelf = FolderShelf(root / _FOLDER / sweep.id)
-    columns = ["cell", "seed", "run", "seconds", *metrics]
-    frames, failures = [pd.DataFrame(columns=columns)], [pd.DataFrame()]
-    names = shelf.names()
+    columns = [*_ABOUT, *metrics]
+    names, failures = shelf.names(), [pd.DataFrame()]
     for name in names:
-        try:
-            if name.startswith(("part", "metrics")) and name.endswith(".parquet"):
-                frames.append(_rows(shelf.read(name), columns))
-            elif name.startswith("failures") and name.endswith(".csv"):
+        if name.startswith("failures") and name.endswith(".csv"):
+            with suppress(StoreError):  # It was removed in the meantime.
                 failures.append(pd.read_csv(io.BytesIO(shelf.read(name))))
-        except StoreError:
-            continue  # A part that became one table in the meantime; the next look has its rows.
     whole = any(name.startswith("metrics") for name in names)
     whole = whole and not any(name.startswith("part") for name in names)
-    rows = together(frames)
+    rows = together([pd.DataFrame(columns=columns), *(frame for _, frame in _tables(shelf, columns))])
     return Course(tidied(rows, sweep.keys, sweep.labels), pd.concat(failures), whole)
 
 

@@ -20,6 +20,7 @@ from lab.ask.calibration import Calibration
 from lab.ask.kind import Kind
 from lab.ask.scenario import RunSpec
 from lab.runs.code import code_sha256
+from lab.runs.publishing import sha256_of
 from lab.runs.runner import files_of
 from lab.sweep.points import Point
 from twinbed import ScenarioError
@@ -69,7 +70,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """The runs of a sweep: every point under each policy of the scenario, with each seed."""
 
     name: str
@@ -159,13 +160,8 @@ class Plan:
         asked = [
             [dict(point.values) for point in self.points],
             [json.dumps([cell.spec.resolved(), cell.spec.calibration.sha256]) for cell in self.cells],
-            {file: _sha256(Path(file)) for file in sorted(files) if Path(file).is_file()},
+            {file: sha256_of(Path(file)) for file in sorted(files) if Path(file).is_file()},
             code_sha256(),
         ]
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return f"{self.name}-{digest[:_DIGITS]}"
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

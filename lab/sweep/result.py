@@ -5,17 +5,20 @@ For: what `twinbed sweep` prints and writes. Not for: charts (page.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lab.runs.compare import mean_ci95, partial
-from lab.runs.files import write_whole
+from lab.ask.scenario import Scenario
+from lab.runs.compare import BOUNDS, INTERVALS, column, mean_ci95, partial
+from lab.runs.files import write_bytes, write_whole
 from lab.runs.formats import Column, Record, Result
-from lab.runs.metric import Metric, unit_of
+from lab.runs.metric import Metric, censored_key, unit_of
 from lab.sweep.sweep import Swept
 from twinbed import ScenarioError
 
@@ -23,15 +26,21 @@ _METRICS = 4
 """Number of metrics in the table unless others are requested: more do not fit beside the keys."""
 _FAILURES = 10
 """Failures that the table's notes show. The store's table has all."""
-INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
+
+
+def currency_of(scenario: Scenario) -> str:
+    """Return the currency of the scenario's prices, "" for a kind without prices."""
+    return str(getattr(getattr(scenario, "price", None), "currency", ""))
 
 
 def chosen(swept: Swept, asked: Sequence[Metric], watched: Sequence[Metric] = ()) -> list[Metric]:
-    """Return the metrics to show: those asked for, else those that a stop rule watched, and the first of the
-    kind that differ between rows."""
+    """Return the metrics to show, prices in the scenario's currency: those asked for, else those that a stop
+    rule watched, and the first of the kind that differ between rows."""
     known = [metric for metric in watched if swept.frame[metric.key].notna().any()]
     usual = dict.fromkeys([*known, *differing(swept.frame, swept.plan.kind.metrics())])
-    return list(asked) or list(usual)[:_METRICS]
+    currency = currency_of(swept.plan.points[0].scenario)
+    wanted = list(asked) or list(usual)[:_METRICS]
+    return [replace(metric, unit=unit_of(metric, currency)) for metric in wanted]
 
 
 def differing(frame: pd.DataFrame, metrics: Sequence[Metric]) -> list[Metric]:
@@ -42,10 +51,12 @@ def differing(frame: pd.DataFrame, metrics: Sequence[Metric]) -> list[Metric]:
 
 def means(frame: pd.DataFrame, varied: Sequence[str], metrics: Sequence[Metric]) -> pd.DataFrame:
     """Return one row per point and policy: the keys, policy, seeds (their number), and for each metric KEY
-    (the mean over the seeds) and KEY_ci95 (half-width of its 95 % interval, NaN with fewer than two seeds).
+    (the mean over the seeds), KEY_ci95 (half-width of its 95 % interval, NaN with fewer than two seeds) and,
+    for metrics that may be bounds, KEY_censored. A mean over bounds is a bound without an interval.
 
-    frame: as Swept.frame. varied: the keys that vary.
+    frame: as Swept.frame, with or without the flags of bounds. varied: the keys that vary.
     """
+    flagged = [metric for metric in metrics if censored_key(metric.key) in frame]
     keys = [*varied, "policy"]
     rows = []
     for labels, group in frame.groupby(keys, sort=False):
@@ -54,9 +65,15 @@ def means(frame: pd.DataFrame, varied: Sequence[str], metrics: Sequence[Metric])
         for metric in metrics:
             values = group[metric.key].dropna().to_numpy(np.float64)
             row[metric.key], row[f"{metric.key}_ci95"] = mean_ci95(values)
+        for metric in flagged:
+            flag = censored_key(metric.key)
+            row[flag] = bool(group[flag].any())
+            if row[flag]:
+                row[f"{metric.key}_ci95"] = math.nan
         rows.append(row)
     spread = [name for metric in metrics for name in (metric.key, f"{metric.key}_ci95")]
-    return pd.DataFrame(rows, columns=[*keys, "seeds", *spread])
+    bounds = [censored_key(metric.key) for metric in flagged]
+    return pd.DataFrame(rows, columns=[*keys, "seeds", *spread, *bounds])
 
 
 def result(swept: Swept, metrics: Sequence[Metric], watched: Sequence[Metric] = ()) -> Result:
@@ -65,20 +82,10 @@ def result(swept: Swept, metrics: Sequence[Metric], watched: Sequence[Metric] = 
         {str(key): value.item() if hasattr(value, "item") else value for key, value in row.items()}
         for row in means(swept.frame, swept.plan.keys, metrics).to_dict("records")
     )
-    currency = swept.plan.points[0].scenario.model_dump().get("price", {}).get("currency", "")
+    currency = currency_of(swept.plan.points[0].scenario)
     columns = [Column(key, key) for key in swept.plan.keys]
     columns += [Column("policy", "Policy"), Column("seeds", "Seeds")]
-    columns += [
-        Column(
-            metric.key,
-            metric.title,
-            unit_of(metric, currency),
-            max(metric.decimals, 1),
-            percent=metric.key.endswith("_share"),
-            spread=f"{metric.key}_ci95",
-        )
-        for metric in metrics
-    ]
+    columns += [column(metric, currency, repeated=True) for metric in metrics]
     facts: dict[str, Any] = {
         "sweep": swept.plan.id,
         "points": len(swept.plan.points),
@@ -98,14 +105,16 @@ def result(swept: Swept, metrics: Sequence[Metric], watched: Sequence[Metric] = 
         for metric in watched
         if len(swept.frame) and swept.frame[metric.key].isna().all()
     ]
-    notes = (*_failures(swept), *blind, INTERVALS, *partial(groups, metrics))
+    bounded = any(row.get(censored_key(metric.key)) for row in rows for metric in metrics)
+    bounds = [BOUNDS] if bounded else []
+    notes = (*_failures(swept), *blind, INTERVALS, *partial(groups, metrics), *bounds)
     return Result(tuple(columns), rows, facts, "", notes)
 
 
 def write(swept: Swept, path: Path) -> None:
     """Write all rows, parameters × metrics × seed, as Parquet or CSV by the file's ending."""
     if path.suffix == ".csv":
-        write_whole(path, lambda file: file.write(swept.frame.to_csv(index=False).encode()))
+        write_bytes(path, swept.frame.to_csv(index=False).encode())
     else:
         write_whole(path, lambda file: swept.frame.to_parquet(file, index=False))
 

@@ -105,10 +105,13 @@ def unbeaten(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
 
     costs: candidates × figures, smaller is better. A row with NaN is beaten.
     """
-    known: NDArray[np.bool_] = np.asarray(np.isfinite(costs).all(axis=1))
-    best: NDArray[np.bool_] = np.array(known)
-    for number in np.flatnonzero(known):
-        others = costs[known]
-        worse = (others <= costs[number]).all(axis=1) & (others < costs[number]).any(axis=1)
-        best[number] = not worse.any()
-    return best
+    best: list[int] = []
+    # In this order, a row is beaten by an earlier one or by none, so the unbeaten rows so far are enough.
+    for number in np.lexsort(costs.T[::-1]).tolist():
+        own, front = costs[number], costs[best]
+        beaten = (front <= own).all(axis=1) & (front < own).any(axis=1)
+        if np.isfinite(own).all() and not beaten.any():
+            best.append(number)
+    kept: NDArray[np.bool_] = np.zeros(len(costs), np.bool_)
+    kept[best] = True
+    return kept

@@ -15,10 +15,11 @@ import pandas as pd
 
 from lab.engine.ports import Engine, Outcome
 from lab.engine.running import run as carry_out
+from lab.runs.metric import censored_key
 from lab.runs.runner import make, units
 from lab.runs.store import RunStore
-from lab.sweep.book import Book, note
-from lab.sweep.plan import Plan
+from lab.sweep.book import Book, flags, note
+from lab.sweep.plan import SweepPlan
 from lab.sweep.rules import Until
 
 Told = Callable[[int, int, int], None]
@@ -29,19 +30,20 @@ Told = Callable[[int, int, int], None]
 class Swept:
     """The result of a sweep.
 
-    frame: one row per point, policy and seed: the keys that vary, policy, seed, run, metrics, seconds.
+    frame: one row per point, policy and seed: the keys that vary, policy, seed, run, metrics, KEY_censored
+        for metrics that may be bounds (whether the value is a lower bound), seconds.
     failures: one row per unit that failed: the keys that vary, seed, reason.
     left_out: number of units that the stop rule made unnecessary.
     """
 
-    plan: Plan
+    plan: SweepPlan
     frame: pd.DataFrame
     failures: pd.DataFrame
     left_out: int
 
 
 def sweep(
-    plan: Plan,
+    plan: SweepPlan,
     store: RunStore,
     engine: Engine,
     *,
@@ -87,7 +89,7 @@ def sweep(
 class _Course:
     """The progress of a sweep."""
 
-    def __init__(self, plan: Plan, store: RunStore, book: Book, until: Until | None) -> None:
+    def __init__(self, plan: SweepPlan, store: RunStore, book: Book, until: Until | None) -> None:
         self._plan, self._store, self._book, self._until = plan, store, book, until
         self._has: set[tuple[int, int]] = set()
         self._values: dict[int, list[float]] = {}
@@ -116,8 +118,10 @@ class _Course:
             self.failures.append({**self._plan.points[point].values, "seed": seed, "reason": reason})
             return
         made = self._store.open_all(outcome.done or [])
+        bounds = flags(self._plan.kind.metrics())
         rows = [
             {"cell": cell, "seed": seed, "run": run.id, "seconds": outcome.seconds, **run.metrics}
+            | {flag: key in run.censored for flag, key in bounds.items()}
             for owner, run in zip(self._plan.owned[point], made, strict=True)
             for cell in self._plan.sharers[owner]
         ]
@@ -127,6 +131,8 @@ class _Course:
 
     def _count(self, row: dict[str, Any]) -> None:
         self._has.add((row["cell"], row["seed"]))
-        value = row[self._until.metric] if self._until else math.nan
+        if self._until is None or row.get(censored_key(self._until.metric)):
+            return  # A lower bound says nothing about the width of an interval.
+        value = row[self._until.metric]
         if not math.isnan(value):
             self._values.setdefault(row["cell"], []).append(value)

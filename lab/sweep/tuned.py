@@ -15,11 +15,12 @@ import numpy as np
 import yaml
 
 from lab.ask.scenario import paths_in, with_paths
-from lab.runs.compare import mean_ci95
-from lab.runs.files import write_whole
+from lab.runs.compare import INTERVALS, column, mean_ci95
+from lab.runs.files import write_bytes
 from lab.runs.formats import Column, Result, grid
 from lab.runs.metric import Metric
 from lab.sweep.book import Tuning
+from lab.sweep.result import currency_of
 from lab.sweep.rules import unbeaten
 from lab.sweep.tuning import Question, Trial, tuned_scenario
 from lab.sweep.tuning import best as best_of
@@ -50,13 +51,8 @@ def result(
         rows.append(row)
     columns = [Column("trial", "Trial"), Column("what", "")]
     columns += [Column(entry.key, entry.key) for entry in question.over]
-    columns += [
-        Column(
-            metric.key, metric.title, metric.unit, max(metric.decimals, 1),
-            percent=metric.key.endswith("_share"), spread=f"{metric.key}_ci95",
-        )
-        for metric in metrics
-    ]  # fmt: skip
+    currency = currency_of(question.scenario)
+    columns += [column(metric, currency, repeated=True) for metric in metrics]
     facts = {
         "trials": len(trials),
         **({"different trials": len(distinct)} if len(distinct) < len(trials) else {}),
@@ -81,7 +77,7 @@ def scenario_text(question: Question, best: Trial) -> str:
 
 def write(question: Question, best: Trial, path: Path) -> None:
     """Write a scenario file with the best trial's values."""
-    write_whole(path, lambda file: file.write(scenario_text(question, best).encode()))
+    write_bytes(path, scenario_text(question, best).encode())
 
 
 def noted(
@@ -96,6 +92,7 @@ def noted(
     shown = result(question, trials, best_of(question, trials), again, metrics)
     header, _, lines = grid(shown)
     points: list[tuple[float, float, str, bool]] = []
+    currency = currency_of(question.scenario)
     if len(metrics) > 1:
         distinct = _distinct(trials)
         front = _front(question, distinct)
@@ -114,7 +111,7 @@ def noted(
         header,
         lines,
         shown.notes,
-        [metric.heading for metric in metrics[:2]] if points else [],
+        [column(metric, currency, repeated=True).heading for metric in metrics[:2]] if points else [],
         points,
     )
 
@@ -180,11 +177,7 @@ def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, agai
         notes.append(
             f"With {len(question.seeds)} seeds that the search did not see it has {', '.join(told)}{limits}."
         )
-    return [
-        *notes,
-        "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t).",
-        *failed,
-    ]
+    return [*notes, INTERVALS, *failed]
 
 
 def _rivals(question: Question, trials: Sequence[Trial], best: Trial) -> str:

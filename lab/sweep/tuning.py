@@ -24,7 +24,7 @@ from lab.ask.scenario import Scenario, names_policy, with_overrides
 from lab.engine.ports import Engine
 from lab.runs.formats import Value
 from lab.runs.store import RunStore
-from lab.sweep.plan import Plan
+from lab.sweep.plan import SweepPlan
 from lab.sweep.points import Point
 from lab.sweep.rules import Limit
 from lab.sweep.sweep import sweep
@@ -255,7 +255,7 @@ def _measured(
     """Return the trials with their figures for these seeds, in the seeds' order."""
     asked = [with_overrides(question.scenario, _assigned(trial), "--over") for trial in trials]
     points = [Point(trial.values, scenario) for trial, scenario in zip(trials, asked, strict=True)]
-    plan = Plan(question.scenario.name, points, seeds)
+    plan = SweepPlan(question.scenario.name, points, seeds)
     swept = sweep(plan, store, engine, resume=True, noted=False)
     return [
         replace(trial, **about)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from control.market.ladder import LADDER, Job, offered
-from lab.cloud.run.ladder import Question, climb, collect, epoch_s
+from lab.cloud.run.ladder import LadderQuestion, climb, collect, epoch_s
 from studies.harness import dash, table
 from traces.catalogue.catalogue import load
 from traces.readers import throughputs
@@ -53,7 +53,7 @@ def rows(folder: Path, check: Callable[..., None]) -> pd.DataFrame:
             by_type = dict(zip(known.types, steps_s.tolist(), strict=True))
             speeds = {GPUS[name]: value / by_type["v100"] for name, value in by_type.items() if value > 0}
         for home in HOMES:
-            asked = Question(("aws", home), GPUS["v100"], ("aws/us-", "gcp/us-"), "spot", speeds)
+            asked = LadderQuestion(("aws", home), GPUS["v100"], ("aws/us-", "gcp/us-"), "spot", speeds)
             market = collect(prices, asked)
             for days in DAYS if home == HOMES[0] else DAYS[-2:]:
                 job = Job(days * DAY_S)

@@ -109,10 +109,7 @@ def read(path: Path) -> LocalRun:
             input_size=_number(facts.input_size),
             output_size=_number(facts.output_size),
             step_s=_bounded("step_s", np.array(facts.step_s, np.float64)),
-            cpu_cores=series["cpu_cores"],
-            memory_bytes=series["memory_bytes"],
-            net_in_bytes=series["net_in_bytes"],
-            net_out_bytes=series["net_out_bytes"],
+            **series,
         )
     except ValidationError as error:
         first = error.errors(include_input=False)[0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bz2
 import importlib
-import os
 import shutil
 import tempfile
 import urllib.request
@@ -17,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from lab.runs.files import write_whole
+from lab.runs.files import own_path, write_whole
 from traces.catalogue import sparecores, table
 from traces.catalogue.catalogue import Catalogue, load
 from twinbed import ScenarioError
@@ -28,10 +27,7 @@ _URLS = ("http://", "https://")
 
 def default_path() -> Path:
     """Return $TWINBED_PRICES, else twinbed/prices.parquet in the user's data folder."""
-    if chosen := os.environ.get("TWINBED_PRICES"):
-        return Path(chosen)
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "twinbed" / "prices.parquet"
+    return own_path("TWINBED_PRICES", "prices.parquet")
 
 
 def in_use(own: Path | None = None) -> Catalogue:

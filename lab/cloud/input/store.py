@@ -8,10 +8,9 @@ that was paid, so that a later catalogue does not change it. Source: FC² (Ta, C
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +20,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from control.jobs import Candidates, History, Real
 from control.recommender.ports import Observations, no_observations
+from lab.runs.files import own_path
 from traces import rows as table
 from twinbed import StoreError, TraceError
 
@@ -47,11 +47,7 @@ ALTER TABLE runs ADD COLUMN IF NOT EXISTS noise DOUBLE
 
 def default_path() -> Path:
     """Return $TWINBED_MEASUREMENTS, else twinbed/measurements.duckdb in the user's data folder."""
-    chosen = os.environ.get("TWINBED_MEASUREMENTS")
-    if chosen:
-        return Path(chosen)
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "twinbed" / "measurements.duckdb"
+    return own_path("TWINBED_MEASUREMENTS", "measurements.duckdb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,7 @@ class Measurements:
 
     def add(self, runs: Iterable[Run]) -> int:
         """Add all runs or none, and return their number."""
-        rows = [tuple(asdict(run)[name] for name in _COLUMNS) for run in runs]
+        rows = [tuple(getattr(run, name) for name in _COLUMNS) for run in runs]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         marks = ", ".join("?" * len(_COLUMNS))
         with self._open(read_only=False) as database:
@@ -174,14 +170,14 @@ def as_history(runs: Iterable[Run]) -> History | None:
         cells.setdefault((run.job, run.key), []).append(run)
     if not cells:
         return None
-    jobs = list(dict.fromkeys(job for job, _ in cells))
+    jobs = {job: row for row, job in enumerate(dict.fromkeys(job for job, _ in cells))}
     first = {key: cell[0] for (_, key), cell in reversed(cells.items())}
     keys = sorted(first, key=repr)
     place = {key: column for column, key in enumerate(keys)}
     time_s, cost = np.full((len(jobs), len(keys)), np.nan), np.full((len(jobs), len(keys)), np.nan)
     ok = np.zeros(time_s.shape, dtype=np.bool_)
     for (job, key), cell in cells.items():
-        at = jobs.index(job), place[key]
+        at = jobs[job], place[key]
         ended = [run for run in cell if run.ok]
         ok[at] = bool(ended)
         time_s[at] = np.median([run.time_s for run in ended]) if ended else max(run.time_s for run in cell)

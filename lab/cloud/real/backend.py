@@ -119,8 +119,8 @@ def run(
     shared = drawn(asked, spec.seed, spec.calibration)
     beyond = {"backend": NAME, "repeat": repeat}
     identity = identified(spec, spec.resolved(), shared.sha256, beyond)
-    if not fresh and store.has(identity["id"]):
-        return store.open(identity["id"])
+    if not fresh and (stored_run := store.find(identity["id"])):
+        return stored_run
     pace = paces.of(asked, emulation)
     program = training(shared, emulation, pace)
     label = f"{spec.label} repeat {repeat}" if repeat else spec.label

@@ -29,7 +29,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SpotdnnQuestion:
     """A question about a cluster for a job with a parameter server.
 
     loss: loss to reach.
@@ -58,7 +58,7 @@ def check(loss: float | None, deadline_s: float, others: Mapping[str, object]) -
         )
 
 
-def result(job: JobFile, question: Question, catalogue: Catalogue) -> Result:
+def result(job: JobFile, question: SpotdnnQuestion, catalogue: Catalogue) -> Result:
     """Return the plan as a table, or its reason without rows. Raises ScenarioError for a job file without the
     section and values out of range, TraceError for a type without a price."""
     asked = job.asynchronous
@@ -110,7 +110,9 @@ def _kind(
     return WorkerKind(name, spot, worker.quota, worker.samples, worker.gpus, computing_s, demand)
 
 
-def _table(answer: Provision, question: Question, kinds: list[WorkerKind], server_usd_h: float) -> Result:
+def _table(
+    answer: Provision, question: SpotdnnQuestion, kinds: list[WorkerKind], server_usd_h: float
+) -> Result:
     plan, facts = answer.plan, {"why": answer.reason}
     server_usd = 0.0 if plan is None else plan.time_s / 3600 * server_usd_h
     if plan is not None and plan.cost_usd + server_usd > question.budget_usd:
@@ -123,22 +125,14 @@ def _table(answer: Provision, question: Question, kinds: list[WorkerKind], serve
         return Result(_COLUMNS, (), facts={"plan": "none", **facts}, nothing="")
     rows: list[Record] = []
     for kind in kinds:
-        count, started = plan.workers.get(kind.name, 0), plan.added.get(kind.name, 0)
-        for workers, start, demand in (
-            (count - started, 0, False),
-            (started, started, plan.on_demand),
-        ):
-            price = kind.on_demand_usd_h if demand else kind.price_usd_h
-            market = "on-demand" if demand else "spot"
-            rows += [
-                {
-                    "type": kind.name,
-                    "workers": workers,
-                    "start": start,
-                    "market": market,
-                    "price_usd_h": price,
-                }
-            ] * bool(workers)
+        started = plan.added.get(kind.name, 0)
+        spot = ("spot", kind.price_usd_h)
+        new = ("on-demand", kind.on_demand_usd_h) if plan.on_demand else spot
+        parts = ((plan.workers.get(kind.name, 0) - started, 0, *spot), (started, started, *new))
+        for workers, start, market, price in parts:
+            if workers:
+                values = (kind.name, workers, start, market, price)
+                rows.append({column.key: value for column, value in zip(_COLUMNS, values, strict=True)})
     facts |= {
         "predicted": f"{plan.time_s:.0f} s of {question.time_s:.0f} s, {plan.iterations} pushes",
         "cost": f"{plan.cost_usd:.2f} $" + (f", and {server_usd:.2f} $ of the server" if server_usd else ""),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ _TYPE = ["provider", "name", "region"]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LadderQuestion:
     """The offers that a job may use.
 
     home: cloud and region of the first steps.
@@ -108,15 +109,16 @@ def speeds(prices: pd.DataFrame, reference: str, text: str) -> dict[str, float]:
     """Return the speed by GPU of GPU=FACTOR,…, with the reference at 1. Raises ScenarioError."""
     found = {}
     for part in text.split(","):
-        name, _, factor = part.partition("=")
-        try:
-            found[matched(prices, name.strip())] = float(factor)
-        except ValueError:
-            raise ScenarioError(f"--speed {part}: expected GPU=FACTOR, e.g. T4=0.4") from None
+        name, _, text = part.partition("=")
+        with suppress(ValueError):
+            if 0 < (factor := float(text)) < math.inf:
+                found[matched(prices, name.strip())] = factor
+                continue
+        raise ScenarioError(f"--speed {part}: expected GPU=FACTOR above 0, e.g. T4=0.4")
     return {**found, reference: 1.0}
 
 
-def collect(prices: pd.DataFrame, asked: Question) -> Offers:
+def collect(prices: pd.DataFrame, asked: LadderQuestion) -> Offers:
     """Return the offers. Raises ScenarioError if there is none."""
     reference = relative_speed(asked.gpu)
     speeds = asked.speeds or {gpu: relative_speed(gpu) / reference for gpu in SPEEDS}
@@ -153,7 +155,9 @@ def collect(prices: pd.DataFrame, asked: Question) -> Offers:
     return Offers(tuple(offers), dropped, unsold)
 
 
-def climb(job: Job, market: Offers, asked: Question, at_s: float, every_s: Sequence[float]) -> list[Row]:
+def climb(
+    job: Job, market: Offers, asked: LadderQuestion, at_s: float, every_s: Sequence[float]
+) -> list[Row]:
     """Return the job at every step, and at the last one for every time between choices."""
     *once, last = LADDER
     swept = [(f"{last} {step_s / HOUR_S:g} h", last, step_s) for step_s in every_s]
@@ -162,7 +166,7 @@ def climb(job: Job, market: Offers, asked: Question, at_s: float, every_s: Seque
 
 
 def _ridden(
-    label: str, step: str, job: Job, market: Offers, asked: Question, at_s: float, every_s: float | None
+    label: str, step: str, job: Job, market: Offers, asked: LadderQuestion, at_s: float, every_s: float | None
 ) -> Row:
     try:
         allowed = offered(step, market.offers, asked.home, asked.gpu, at_s)
@@ -192,8 +196,8 @@ def jobs_of(path: Path, like: Job) -> list[tuple[str, float, Job]]:
 
 
 def collection(
-    jobs: Sequence[tuple[str, float, Job]], market: Offers, asked: Question, at_s: float, every_s: float,
-    budget_usd: float,
+    jobs: Sequence[tuple[str, float, Job]], market: Offers, asked: LadderQuestion, at_s: float,
+    every_s: float, budget_usd: float,
 ) -> list[Row]:  # fmt: skip
     """Return every job at the last step; those that the budget refuses have no ride."""
     made = [
@@ -232,7 +236,7 @@ _STAYS = (
 _LEGEND = "before, now: price of an hour of work there and here; saves: until the next choice; move: its cost"
 
 
-def table(answer: Sequence[Row], market: Offers, asked: Question, *, moves: bool, jobs: bool) -> Result:
+def table(answer: Sequence[Row], market: Offers, asked: LadderQuestion, *, moves: bool, jobs: bool) -> Result:
     """Return the answer as a table. moves: a line for every stay; jobs: the rows are a collection."""
     if moves:
         records = [stay for row in answer if row.ride for stay in _stays(row.label, row.ride, market)]
@@ -279,7 +283,7 @@ def _stays(label: str, ride: Ride, market: Offers) -> list[Record]:
     ]
 
 
-def _notes(answer: Sequence[Row], market: Offers, asked: Question) -> list[str]:
+def _notes(answer: Sequence[Row], market: Offers, asked: LadderQuestion) -> list[str]:
     notes = ["Machines are never taken away here, and others use the other GPUs of a larger machine."]
     if asked.speeds is None:
         notes.append(

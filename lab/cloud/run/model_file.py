@@ -25,7 +25,7 @@ from control.predictor.physical import Correction, Corrector, Physical
 from control.predictor.training import Trained
 from control.predictor.trees import Trees
 from control.predictor.tried_network import TriedNetwork
-from lab.runs.files import write_whole
+from lab.runs.files import write_bytes
 from twinbed import ScenarioError
 from twinbed.files import open_regular
 
@@ -60,8 +60,7 @@ def write(model: Physical | TriedNetwork, card: Mapping[str, Any], path: Path) -
         "card": dict(card),
     }
     manifest["sha256"] = content_checksum(manifest, arrays)
-    content = save(arrays, {_KEY: json.dumps(manifest)})
-    return write_whole(path, lambda file: file.write(content))
+    return write_bytes(path, save(arrays, {_KEY: json.dumps(manifest)}))
 
 
 def _corrections(model: Physical, arrays: dict[str, np.ndarray]) -> dict[str, Any]:

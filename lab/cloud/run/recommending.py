@@ -37,10 +37,6 @@ MOST_TYPES = 30
 _BURSTABLE = re.compile(r"t\d|Standard_B")
 """Types of AWS and Azure whose vCPUs run at full speed only for a while (their pages on burstable
 instances)."""
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd]?)")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
 _OTHER_TYPES = (
     "{} more types have a price there. They are not ranked: they were not measured, or others offer as much "
     "for less. twinbed prices list shows them; --types ranks those that you name."
@@ -127,21 +123,6 @@ class Answer:
         verb = "Take" if isinstance(self.next, Stop) else "Try next"
         price = f"{self.next_price_usd_h:.3f} $/h"
         return f"{verb}: {self.next_configuration} at {price} ({self.next.reason})."
-
-
-def seconds(text: str, option: str = "", *, zero: bool = False) -> float:
-    """Return the seconds of `6h`, `90m`, `1.5d` or `30s`. Raises ScenarioError, which begins with the option,
-    for other text, a number without a unit, which some read as hours and some as seconds, and zero unless it
-    is allowed."""
-    given = f"{option}: {text!r}" if option else repr(text)
-    match = _DURATION.fullmatch(text.strip())
-    if match and not match["unit"]:
-        number = match["number"]
-        raise ScenarioError(f"{given} has no unit; write {number}h, {number}m, {number}s or {number}d")
-    value = float(match["number"]) * _SECONDS[match["unit"]] if match else -1.0
-    if value < 0 or not (value or zero):
-        raise ScenarioError(f"{given} is no duration; write 6h, 90m, 1.5d or 30s")
-    return value
 
 
 def priced(
@@ -433,12 +414,17 @@ def _problem(question: Question, ranking: Sequence[Recommendation]) -> str:
     first = ranking[0]
     if not (first.time_s > question.deadline_s or first.cost_usd > question.budget_usd):
         return ""
+    return f"no cluster is likely to keep {bounds(question)}; the closest come first"
+
+
+def bounds(question: Question) -> str:
+    """Return the bounds on the job in words."""
     wanted = []
     if np.isfinite(question.deadline_s):
         wanted.append(f"the deadline of {duration(question.deadline_s)}")
     if np.isfinite(question.budget_usd):
         wanted.append(f"the budget of {question.budget_usd:g} $")
-    return f"no cluster is likely to keep {' and '.join(wanted)}; the closest come first"
+    return " and ".join(wanted)
 
 
 def modelled_use(job: Job, among: Candidates, server: Server) -> dict[str, float]:

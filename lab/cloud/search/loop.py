@@ -2,9 +2,9 @@
 
 For: `twinbed recommend --search`, with every search of control/recommender and every provisioner. Not for:
 deciding (control/recommender), nor for holding instances (provisioners). A trial measures some steps, and the
-time of the whole job follows from them and the number of samples. Its cost is the provider's bill for that
-time. The cost of the trial itself is counted separately. Trials go into the measurement database as they end,
-so that an interrupted search loses nothing and the next answer uses them.
+time of the whole job follows from them and the number of samples. Its cost is the cluster's price for that
+time. The cost of the trial itself, the provider's bill, is counted separately. Trials go into the measurement
+database as they end, so that an interrupted search loses nothing and the next answer uses them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from control.recommender.ports import Observations, Request, Stop, stop
 from control.recommender.scavenger import to_goal
 from lab.cloud.input.data_set import instance_type, rules_of
 from lab.cloud.input.store import Measurements, Run
-from lab.cloud.run.recommending import Prepared, Question, prepared, tunes_batch
+from lab.cloud.run.recommending import Prepared, Question, bounds, prepared, tunes_batch
 from lab.cloud.search.held import nothing_left
 from traces.catalogue.catalogue import Catalogue, Listing
 from twin.cloud import performance, pricing
@@ -109,6 +109,7 @@ class Searched:
     known: number of trials of the job that the search started from.
     spent_usd: cost of all trials, US$.
     ready: the question, with the data before the search.
+    problem: the bounds that `best` does not keep by its measurement, "" if it does or was not measured.
     """
 
     trials: tuple[Trial, ...]
@@ -119,6 +120,7 @@ class Searched:
     known: int
     spent_usd: float
     ready: Prepared
+    problem: str
 
 
 @dataclass(slots=True)
@@ -208,6 +210,7 @@ class Search:
             known=len(request.observed),
             spent_usd=spent,
             ready=ready,
+            problem=_unkept(ready.question, self._to_goal(request, observed), best),
         )
 
     def _to_goal(self, request: Request, observed: Observations) -> Observations:
@@ -321,6 +324,14 @@ def _complete(job: Job) -> int:
             "steps, and the whole job's time follows from them"
         )
     return job.batch
+
+
+def _unkept(question: Question, observed: Observations, best: int) -> str:
+    """Return a sentence if the best candidate was measured and does not keep the bounds, else ""."""
+    measured = np.flatnonzero(observed.ok & (observed.candidate == best))
+    late = observed.time_s[measured] > question.deadline_s
+    dear = observed.cost_usd[measured] > question.budget_usd
+    return f"no trial keeps {bounds(question)}" if measured.size and (late | dear).all() else ""
 
 
 def _revalued(trials: Sequence[Trial], observed: Observations) -> tuple[Trial, ...]:

@@ -48,6 +48,7 @@ def result(searched: Searched, backend: Backend) -> Result:
         _COLUMNS if problems else _COLUMNS[:-1],
         rows,
         facts={
+            **({"bounds": searched.problem} if searched.problem else {}),
             "take": str(searched.best),
             "measured": str(searched.tried).lower(),
             "trials": str(count),

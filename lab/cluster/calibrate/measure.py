@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import numpy as np
-
 from lab.ask import shipped
-from lab.ask.calibration import Calibration, Value
+from lab.ask.calibration import Calibration, Value, distribution
 from lab.cluster.calibrate.values import key_of
 from lab.cluster.real.backend import training
 from testbed.cluster.gangs import Gangs
@@ -85,9 +83,15 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
         datetime.now(UTC).date().isoformat(),
         {
             "machine.cores": Value(float(facts["cpus"]), "cores", "read from the system"),
-            "times.start_s": _time(start_s, "from a job's first start to its first step"),
-            "times.restart_s": _time(restart_s, "from SIGTERM until the job, started again, took a step"),
-            "times.end_s": _time(end_s, "from a job's last step until its processes are gone"),
+            "times.start_s": distribution(
+                start_s, "s", "measured: from a job's first start to its first step"
+            ),
+            "times.restart_s": distribution(
+                restart_s, "s", "measured: from SIGTERM until the job, started again, took a step"
+            ),
+            "times.end_s": distribution(
+                end_s, "s", "measured: from a job's last step until its processes are gone"
+            ),
             **speeds,
         },
         "",
@@ -139,8 +143,3 @@ def _until(gangs: Gangs, batch: Sequence[tuple[str, int]], reached: Callable[[],
             gangs.look(number)
         time.sleep(_POLL_S)
     return time.monotonic() - began
-
-
-def _time(values_s: Sequence[float], what: str) -> Value:
-    p50, p95, p99 = (float(percentile) for percentile in np.percentile(values_s, [50, 95, 99]))
-    return Value(p50, "s", f"measured: {what}", len(values_s), p50, p95, p99)

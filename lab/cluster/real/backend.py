@@ -54,8 +54,8 @@ def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, 
     drawn = Drawn(asked, spec.seed)
     beyond = {"backend": NAME, "repeat": repeat}
     identity = identified(spec, spec.resolved(), drawn.jobs.sha256, beyond)
-    if not fresh and store.has(identity["id"]):
-        return store.open(identity["id"])
+    if not fresh and (stored_run := store.find(identity["id"])):
+        return stored_run
     programs = trainings(asked, emulation, drawn.jobs, spec.calibration)
     label = f"{spec.label} repeat {repeat}" if repeat else spec.label
     cluster, scheduler = drawn.jobs.cluster, drawn.scheduler(spec.policy)

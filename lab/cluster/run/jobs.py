@@ -193,8 +193,7 @@ def _deadlines(asked: ClusterInput, drawn: _Drawn, random: np.random.Generator) 
 def _synthetic(asked: ClusterInput, given: SyntheticInput, random: np.random.Generator) -> _Drawn:
     n = given.count
     submit_s = np.cumsum(random.exponential(3600 / given.per_hour, n))
-    low, high = np.log(given.shortest_s), np.log(max(given.longest_s, given.shortest_s))
-    steps = np.exp(random.uniform(low, high, n))
+    steps = np.exp(random.uniform(np.log(given.shortest_s), np.log(given.longest_s), n))
     gpus = random.choice(np.array(given.gpus, np.int64), n)
     models = _models(asked, [""] * n, random)
     names = list(asked.queues)

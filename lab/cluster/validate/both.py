@@ -6,6 +6,7 @@ lab.cluster.real). RULE was fixed before the first result.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -120,7 +121,8 @@ def _placed(rows: Mapping[str, Compared]) -> list[Compared]:
 def _key(spec: Mapping[str, Any]) -> str:
     """Return the question of a run, without seeds. A key that a stored run does not name has its default."""
     cluster = ClusterInput.model_validate(spec["cluster"]).model_dump_json()
-    return f"{spec['policy']['name']} {cluster}"
+    policy = {key: spec["policy"].get(key) for key in ("name", "parameters")}
+    return f"{json.dumps(policy, sort_keys=True)} {cluster}"
 
 
 def asked_alike(run: Run, spec: RunSpec) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from lab.runs.files import write_whole
+from lab.runs.files import write_bytes
 
 FILES = {"dashboard.json": "twinbed-dashboard.json", "alerts.yaml": "twinbed-alerts.yaml"}
 """Files of this package, and the names under which users get them."""
@@ -24,9 +24,5 @@ def write_to(folder: Path) -> list[Path]:
     """Write both files into a folder, which is made, and return their paths. Raises BackendError."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, given in FILES.items():
-        _write(folder / given, content(name).encode())
+        write_bytes(folder / given, content(name).encode())
     return [folder / given for given in FILES.values()]
-
-
-def _write(path: Path, data: bytes) -> None:
-    write_whole(path, lambda file: file.write(data))

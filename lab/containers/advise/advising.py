@@ -7,6 +7,7 @@ forms in which an advice is written (forms).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -39,11 +40,6 @@ CHECKING, SEARCHING = "checking", "searching"
 def _labelled(progress: Progress, source: str, label: str, done: float) -> None:
     """Show progress on one of several histories."""
     progress(f"{source}: {label}", done)
-
-
-def _silent(label: str, done: float) -> None:
-    """Show no progress."""
-    del label, done
 
 
 def _notes(wanted: Wanted) -> tuple[str, ...]:
@@ -100,6 +96,8 @@ class Wanted:
             raise ScenarioError(f"no candidate {unknown[0]!r}; there are {', '.join(CANDIDATES)}")
         if not set(self.policies) - {CURRENT}:
             raise ScenarioError("the present settings are no advice; name another candidate, too")
+        if not self.seeds:
+            raise ScenarioError("seeds is 0; a rehearsal needs at least one")
         if not 0 < self.risk < 1:
             raise ScenarioError(f"the risk is {self.risk:g}, expected a share above 0 and below 1")
 
@@ -119,7 +117,10 @@ class Rehearsed:
 
 
 def advise(
-    histories: Sequence[Told], wanted: Wanted, machine: Machine, progress: Progress = _silent
+    histories: Sequence[Told],
+    wanted: Wanted,
+    machine: Machine,
+    progress: Progress = lambda _label, _done: None,
 ) -> Advice:
     """Return the advice on all histories, whose rows must have different names. Raises ScenarioError."""
     rows: list[Row] = []
@@ -131,10 +132,9 @@ def advise(
         rows += own
         followed = np.array([row.verdict != "leave" for row in own])
         notes += [*told.notes, *_compared(found, wanted, followed)]
-    names = [row.name for row in rows]
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
-        raise ScenarioError(f"container {twice[0]!r} is in two of the histories; advise on one of them")
+    name, count = Counter(row.name for row in rows).most_common(1)[0]
+    if count > 1:
+        raise ScenarioError(f"container {name!r} is in two of the histories; advise on one of them")
     notes += _sampled({told.usage.interval_s for told in histories}, wanted.policies)
     first = histories[0]
     made = Made(
@@ -205,7 +205,11 @@ def _compared(found: Rehearsed, wanted: Wanted, followed: Flags) -> Iterator[str
 
 
 def settings(
-    names: Sequence[str], told: Told, rehearsal: Rehearsal, risk: float, progress: Progress = _silent
+    names: Sequence[str],
+    told: Told,
+    rehearsal: Rehearsal,
+    risk: float,
+    progress: Progress = lambda _label, _done: None,
 ) -> dict[str, Sizes]:
     """Return the candidates' settings, made from this history only, in whole millicores and MiB.
 
@@ -363,16 +367,12 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
 def setting(sizes: Sizes, row: int) -> Setting:
     """Return a row's settings in the form of the advice: null for no opinion, "none" for no limit."""
     request, limit = float(sizes.cpu_request[row]), float(sizes.cpu_limit[row])
-    memory_request, memory_limit = float(sizes.memory_request[row]), float(sizes.memory_limit[row])
+    memory_request, bound = float(sizes.memory_request[row]), float(sizes.memory_limit[row])
     return Setting(
         cpu_request_cores=request if request > 0 else None,
         cpu_limit_cores="none" if limit == math.inf else limit if limit > 0 else None,
         memory_request_bytes=int(memory_request) if memory_request >= 1 else None,
-        memory_limit_bytes="none"
-        if memory_limit == math.inf
-        else int(memory_limit)
-        if memory_limit >= 1
-        else None,
+        memory_limit_bytes="none" if bound == math.inf else int(bound) if bound >= 1 else None,
     )
 
 

@@ -6,6 +6,7 @@ owners, every container is a workload of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -124,13 +125,9 @@ def of_cluster(source: str, history: ClusterHistory) -> Told:
                 history.owners[columns[first[index]]].is_init,
             )
         )
-    twice = (
-        {item.name for item in rows if [other.name for other in rows].count(item.name) > 1}
-        if len({item.name for item in rows}) < len(rows)
-        else set()
-    )
-    if twice:
-        raise TraceError(f"{source}: two workloads are called {min(twice)!r}; select one of their kinds")
+    name, count = Counter(named.name for named in rows).most_common(1)[0]
+    if count > 1:
+        raise TraceError(f"{source}: two workloads are called {name!r}; select one of their kinds")
     unseen = _unseen(history, columns, present, trace.interval_s)
     return Told(source, usage, unseen, tuple(rows), trace.start_s, content_sha256(trace), trace.notes)
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Section
-from lab.runs.files import write_whole
+from lab.runs.files import write_bytes
 from twinbed import ScenarioError
 from twinbed.files import MIB, read_user_text
 
@@ -166,5 +166,4 @@ def text(advice: Advice) -> str:
 
 def write(advice: Advice, path: Path) -> None:
     """Write the advice, whole or not at all. Raises BackendError that names the file."""
-    content = text(advice).encode()
-    write_whole(path, lambda file: file.write(content))
+    write_bytes(path, text(advice).encode())

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Protocol
 
 from lab.containers.apply.conditions import Condition, Figures
-from lab.containers.apply.journal import Journal, Made, State, number
-from lab.containers.apply.plan import Change, Plan, worded
+from lab.containers.apply.journal import ApplyState, Journal, Made, number
+from lab.containers.apply.plan import ApplyPlan, Change, worded
 from lab.containers.apply.ports import Places
 from lab.containers.apply.watching import Watch
 from testbed.containers.attach.audit import Audit
@@ -98,7 +98,7 @@ class Applier:
         self.figures = Figures()
         self.back = Back()
 
-    def apply(self, plan: Plan, source: Source, watched: Watched) -> str | None:
+    def apply(self, plan: ApplyPlan, source: Source, watched: Watched) -> str | None:
         """Carry the plan out. Return why it was taken back, or None if it is in force.
 
         Raises the error of a write, and KeyboardInterrupt, after everything was restored.
@@ -107,7 +107,7 @@ class Applier:
         if not steps:
             return None
         path = self._journal.next()
-        state = State(
+        state = ApplyState(
             phase="carrying",
             kind=self._places.kind,
             advice=source.path,
@@ -134,7 +134,7 @@ class Applier:
             self._note("end", state)
         return None
 
-    def take_back(self, path: Path, state: State, why: str) -> Back:
+    def take_back(self, path: Path, state: ApplyState, why: str) -> Back:
         """Restore the values that an apply changed, cuts first, and forget it. Idempotent, even after an
         interruption.
 
@@ -174,7 +174,7 @@ class Applier:
     # --- steps -----------------------------------------------------------------------------------
 
     def _carry(
-        self, path: Path, steps: Sequence[Sequence[Change]], state: State, watched: Watched
+        self, path: Path, steps: Sequence[Sequence[Change]], state: ApplyState, watched: Watched
     ) -> str | None:
         self._note("begin", state)
         changed: list[Change] = []
@@ -192,7 +192,7 @@ class Applier:
                 return why
         return None
 
-    def _set(self, change: Change, state: State, why: str = "") -> None:
+    def _set(self, change: Change, state: ApplyState, why: str = "") -> None:
         target = self._places.target(change.target)
         if change.quantity == "memory_limit_bytes" and change.lowers:
             floor = target.floor_bytes()
@@ -210,7 +210,9 @@ class Applier:
         )
         target.set(change.quantity, change.wanted)
 
-    def _watch(self, changed: Sequence[Change], state: State, watched: Watched, label: str) -> str | None:
+    def _watch(
+        self, changed: Sequence[Change], state: ApplyState, watched: Watched, label: str
+    ) -> str | None:
         of_target: dict[str, list[Change]] = {}
         for change in changed:
             of_target.setdefault(change.target, []).append(change)
@@ -234,7 +236,7 @@ class Applier:
                 return why
             self._clock.sleep(min(POLL_S, watched.seconds - elapsed_s))
 
-    def _put_back(self, made: Made, state: State, why: str, back: Back) -> None:
+    def _put_back(self, made: Made, state: ApplyState, why: str, back: Back) -> None:
         target = self._places.target(made.target)
         former, wanted = number(made.found), number(made.wanted)
         now = target.read().get(made.quantity, math.nan)
@@ -255,7 +257,7 @@ class Applier:
         target.put_back(made.quantity, former, state.records[made.target])
         back.done += 1
 
-    def _note(self, what: str, state: State, **said: str | float) -> None:
+    def _note(self, what: str, state: ApplyState, **said: str | float) -> None:
         self.figures.noted[what] += 1
         self._audit.note(what, by="apply", **said, advice=state.advice, sha256=state.sha256)
 

@@ -21,7 +21,7 @@ from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Section
 from lab.containers.apply.plan import Amount, Change, worded
-from lab.runs.files import write_whole
+from lab.runs.files import write_bytes
 from twinbed import BackendError
 from twinbed.files import MIB, read_user_text
 from twinbed.ownership import holder, take
@@ -56,7 +56,7 @@ class Made(Section):
         )
 
 
-class State(Section):
+class ApplyState(Section):
     """An apply."""
 
     version: Literal[1] = 1
@@ -105,14 +105,15 @@ class Journal:
         match = _NAME.fullmatch(newest.name) if newest is not None else None
         return self.folder / f"apply-{int(match[1]) + 1 if match else 1:06d}.json"
 
-    def load(self, path: Path) -> State:
+    def load(self, path: Path) -> ApplyState:
         """Return the content of a file."""
-        return validated(State, guard.parse_json(read_user_text(path, _MOST_BYTES), str(path)), str(path))
+        return validated(
+            ApplyState, guard.parse_json(read_user_text(path, _MOST_BYTES), str(path)), str(path)
+        )
 
-    def save(self, path: Path, state: State) -> None:
+    def save(self, path: Path, state: ApplyState) -> None:
         """Write a file, whole or not at all."""
-        text = json.dumps(state.model_dump(mode="json"), indent=1).encode()
-        write_whole(path, lambda file: file.write(text))
+        write_bytes(path, json.dumps(state.model_dump(mode="json"), indent=1).encode())
 
     def drop(self, path: Path) -> None:
         """Forget an apply whose changes are taken back."""

@@ -6,7 +6,6 @@ matches count. Parts of names do not match.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from lab.containers.advise.model import Advice, Row
@@ -14,7 +13,7 @@ from lab.containers.apply.ports import Candidate, Places
 from testbed.containers.attach.finding import PROJECT, SERVICE
 from traces.prometheus.workloads import by_name
 from twinbed import ScenarioError
-from twinbed.text import printable
+from twinbed.text import nearest, printable
 
 _POD, _NAMESPACE, _CONTAINER = (
     f"io.kubernetes.{part}" for part in ("pod.name", "pod.namespace", "container.name")
@@ -91,12 +90,7 @@ def _explicit(advice: Advice, maps: Sequence[str], places: Places) -> dict[str, 
         if not (row and equals and name):
             raise ScenarioError(f"--map {text[:200]!r}: expected ROW=NAME, e.g. shop/web=docker:web")
         if row not in known:
-            close = difflib.get_close_matches(row, known, n=1)
-            hint = (
-                f"did you mean {close[0]!r}?"
-                if close
-                else f"it has {len(known)} rows, such as {next(iter(known))!r}"
-            )
+            hint = nearest(row, known, f"it has {len(known)} rows, such as {next(iter(known))!r}")
             raise ScenarioError(f"--map {text[:200]!r}: the advice has no row {row[:100]!r}; {hint}")
         explicit.setdefault(row, {}).update(dict.fromkeys(places.named(name)))
     return {row: list(names) for row, names in explicit.items()}

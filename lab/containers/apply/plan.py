@@ -58,7 +58,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ApplyPlan:
     """The changes of an apply, refused ones among them, and notes on rows without changes."""
 
     changes: tuple[Change, ...]
@@ -81,7 +81,9 @@ def chosen(advice: Advice, *, include_care: bool) -> list[Row]:
     return [row for row in advice.rows if row.verdict in verdicts]
 
 
-def make(advice: Advice, rows: Sequence[Row], meant: Mapping[str, Sequence[str]], places: Places) -> Plan:
+def make(
+    advice: Advice, rows: Sequence[Row], meant: Mapping[str, Sequence[str]], places: Places
+) -> ApplyPlan:
     """Return the plan for the rows and their containers. Raises BackendError where a container cannot be
     read."""
     changes: list[Change] = []
@@ -105,10 +107,10 @@ def make(advice: Advice, rows: Sequence[Row], meant: Mapping[str, Sequence[str]]
     ):
         if quantities:
             notes.append(f"{', '.join(sorted(_TITLES[quantity] for quantity in quantities))}: {why}")
-    return Plan(tuple(changes), tuple(notes))
+    return ApplyPlan(tuple(changes), tuple(notes))
 
 
-def table(plan: Plan, action: str = "to set") -> Result:
+def table(plan: ApplyPlan, action: str = "to set") -> Result:
     """Return the plan for people and programs. action: what became of the changes that are not refused."""
     rows = tuple(_record(change, action) for change in plan.changes)
     columns = (

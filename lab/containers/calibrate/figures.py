@@ -1,4 +1,4 @@
-"""Turns measurements into calibrated values: distributions, overruns, and the cost of one more request.
+"""Turns measurements into calibrated values: jitter, and the cost of one more request.
 
 For: the arithmetic of `twinbed calibrate`. Not for: measuring (limits.py, loop.py, program.py), nor for the
 costs of the service program (fit.py).
@@ -11,23 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.ask.calibration import Value
-from twinbed import BackendError
+from lab.ask.calibration import Value, distribution
 
 Floats = NDArray[np.float64]
 
 _Z95 = 1.645
 """95th percentile of the standard normal distribution."""
-
-
-def distribution(values: Sequence[float] | Floats, unit: str, source: str) -> Value:
-    """Return the median as the value, with the number of values and their percentiles. Raises BackendError
-    for no values."""
-    measured = np.asarray(values, np.float64)
-    if measured.size == 0:
-        raise BackendError(f"{source}: nothing was measured; calibrate on a quieter machine")
-    p50, p95, p99 = np.percentile(measured, [50, 95, 99]).tolist()
-    return Value(p50, unit, source, int(measured.size), p50, p95, p99)
 
 
 def jitter(values: Sequence[float] | Floats, source: str) -> Value:

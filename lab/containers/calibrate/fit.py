@@ -44,9 +44,9 @@ _ROUNDS = 2
 class Ran:
     """A run on the testbed.
 
-    asked: the load, with the arrivals as they were sent used_s: float64[rates, N], CPU seconds of the
-    containers in all rows of a rate latency_s: float64[A], from when requests were sent, NaN where there was
-    no answer
+    asked: the load, with the arrivals as they were sent.
+    used_s: CPU seconds of the containers in all rows of a rate, float64[rates, N].
+    latency_s: time from when requests were sent, s, float64[A], NaN where there was no answer.
     """
 
     asked: subject.Schedule

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lab.ask.calibration import Value
-from lab.containers.calibrate.figures import distribution
+from lab.ask.calibration import Value, distribution
 from testbed.containers.cgroup.drivers import Driver, Group
 from testbed.containers.host.identity import own
 from testbed.containers.ownership import new_run

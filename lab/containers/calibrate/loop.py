@@ -13,8 +13,8 @@ import numpy as np
 
 from control.allocator import make
 from control.allocator.model import Application
-from lab.ask.calibration import Value
-from lab.containers.calibrate.figures import distribution, jitter
+from lab.ask.calibration import Value, distribution
+from lab.containers.calibrate.figures import jitter
 from testbed.containers import ownership
 from testbed.containers.host import loop
 from testbed.containers.host.identity import own

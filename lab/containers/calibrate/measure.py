@@ -13,9 +13,8 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
 from control.services import Handler, Service, ServiceApp
-from lab.ask.calibration import Value
+from lab.ask.calibration import Value, distribution
 from lab.containers.calibrate import limits, loop, probe, program
-from lab.containers.calibrate.figures import distribution
 from lab.containers.calibrate.values import MachineCalibration, Program, load_calibration
 from testbed.containers import leftovers, machine, ownership
 from testbed.containers.cgroup.drivers import Driver, detect
@@ -54,9 +53,8 @@ QUICK = Effort(
 )
 
 
-def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> MachineCalibration:
+def calibrate(name: str, effort: Effort, tell: Progress) -> MachineCalibration:
     """Measure this machine. Raise BackendError if it cannot be measured. No process is left running."""
-    tell = progress or _nobody
     driver = detect()
     leftovers.sweep(driver)
     values = dict(load_calibration().values)
@@ -94,10 +92,6 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ma
         },
         measured=measured | costs.residuals,
     )
-
-
-def _nobody(_step: str, _fraction: float) -> None:
-    """Ignore progress."""
 
 
 _POLL_S = 0.002

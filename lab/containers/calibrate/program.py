@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from control.allocator import make
 from control.allocator.model import Application
 from control.services import RequestStatus
-from lab.ask.calibration import Value
+from lab.ask.calibration import Value, distribution
 from lab.containers.calibrate import fit, subject
-from lab.containers.calibrate.figures import distribution, per_request
+from lab.containers.calibrate.figures import per_request
 from lab.containers.calibrate.values import Program
 from lab.containers.input.services.graph import service_app
 from lab.containers.real.backend import CLIENT_GRACE_S

@@ -6,7 +6,6 @@ from lab.containers.input.workload or lab.containers.input.services.prepare.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -19,6 +18,7 @@ from lab.containers.input.sections import ContainerScenario
 from twin.containers.compiled import released
 from twin.containers.model import Floats
 from twinbed import ScenarioError
+from twinbed.text import nearest
 
 _MOST_COMPILED = 129
 """Most periods of an interval whose mean is compiled. NumPy adds more of them in another order."""
@@ -95,7 +95,9 @@ def applications(
     cores = np.maximum(peak_cores * factor, floor) * (1 + 1e-9)
     pages = (np.ceil(peak_bytes * factor / PAGE_BYTES).astype(np.int64) + 1) * PAGE_BYTES
     omega = np.bincount(app, cores, len(names))
-    memory = [int(pages[app == index].sum()) for index in range(len(names))]
+    sums = np.zeros(len(names), np.int64)
+    np.add.at(sums, app, pages)
+    memory = sums.tolist()
     if scenario.budget is not None:
         given = scenario.budget.cpu_cores
         if given == "cluster" and cluster_cores is None:
@@ -138,13 +140,10 @@ def _named(
     per_name: Mapping[str, float],
 ) -> Floats:
     """Return `values` (float64[N]) with those of `per_name` written into them."""
+    place = {name: index for index, name in enumerate(names)}
     for name, value in per_name.items():
-        if name not in names:
-            raise ScenarioError(f"{scenario.name}: {key}.{name}: no such container{_near(name, names)}")
-        values[names.index(name)] = value
+        if name not in place:
+            hint = nearest(name, names, f"there are {len(names)}, such as {names[0]}")
+            raise ScenarioError(f"{scenario.name}: {key}.{name}: no such container; {hint}")
+        values[place[name]] = value
     return values
-
-
-def _near(name: str, names: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""

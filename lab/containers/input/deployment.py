@@ -168,18 +168,18 @@ class DeploymentFile(_Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeploymentPlan:
     """The content of a file: the deployment, and a new allocator of its policy."""
 
     deployment: Deployment
     allocator: Allocator
 
 
-def load(path: Path) -> Plan:
+def load(path: Path) -> DeploymentPlan:
     """Read a deployment. Raises ScenarioError in one line that names the file and the key."""
     file = _checked(path)
     apps = list(enumerate(file.applications))
-    return Plan(
+    return DeploymentPlan(
         Deployment(
             tuple(Application(app.name, app.cpu_limit_cores, app.memory_limit_bytes) for _, app in apps),
             tuple(

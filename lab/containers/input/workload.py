@@ -9,6 +9,7 @@ assumption becomes a note on the run.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -120,8 +121,8 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         most_bytes, most_cores = peaks.memory_bytes, peaks.threads
     _note_memory(fine, memory_known, notes)
     peak_bytes = np.maximum(most_bytes, PAGE_BYTES)
-    names = tuple(dict.fromkeys(fine.apps))
-    app = np.array([names.index(name) for name in fine.apps], np.int64)
+    place = {name: index for index, name in enumerate(dict.fromkeys(fine.apps))}
+    names, app = tuple(place), np.array([place[name] for name in fine.apps], np.int64)
     workload = Workload(
         names=fine.containers,
         applications=applications(scenario, names, app, peak_cores, peak_bytes),
@@ -231,9 +232,9 @@ def _note_memory(trace: UsageTrace, known: NDArray[np.bool_], notes: list[str]) 
 def _synthetic(containers: list[SyntheticContainer], period_s: float) -> UsageTrace:
     """Return the synthetic demand as a trace at the period itself, so that there is nothing to refine."""
     names = tuple(container.name for container in containers)
-    for name in names:
-        if names.count(name) > 1:
-            raise ScenarioError(f"workload: container {name!r} appears twice")
+    name, often = Counter(names).most_common(1)[0]
+    if often > 1:
+        raise ScenarioError(f"workload: container {name!r} appears twice")
     lengths = [
         [max(1, round(step.duration_s / period_s)) for step in container.steps] for container in containers
     ]

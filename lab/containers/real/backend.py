@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -60,8 +60,8 @@ def run(
     spec = replace(spec, scenario=scenario)
     source = load_source(scenario)
     identity = identity_of(spec, source, {"backend": NAME, "repeat": repeat})
-    if not fresh and store.has(identity["id"]):
-        return store.open(identity["id"])
+    if not fresh and (stored_run := store.find(identity["id"])):
+        return stored_run
     check()
     replay = source.prepare(scenario, machine_of(spec), streams(spec.seed)[0])
     if isinstance(replay.workload, Workload):
@@ -78,19 +78,10 @@ def run(
 
 
 def run_scenario(
-    scenario: Scenario,
-    store: RunStore,
-    *,
-    repeats: Sequence[int] = (0,),
-    progress: Progress | None = None,
-    fresh: bool = True,
+    scenario: Scenario, store: RunStore, repeat: int, progress: Progress | None = None
 ) -> list[Run]:
-    """Return all runs of a scenario, in `expand` order, each `repeats` times; otherwise as `run`."""
-    return [
-        run(spec, store, repeat=repeat, progress=progress, fresh=fresh)
-        for spec in expand(scenario)
-        for repeat in repeats
-    ]
+    """Return all runs of a scenario, in `expand` order; otherwise as `run`."""
+    return [run(spec, store, repeat=repeat, progress=progress) for spec in expand(scenario)]
 
 
 def check() -> None:

@@ -57,8 +57,8 @@ class Runner:
         asked: dict[int, tuple[RunSpec, dict[str, Any]]] = {}
         for number, spec in enumerate(specs):
             identity = identity_of(spec, source)
-            if not fresh and store.has(identity["id"]):
-                runs[number] = store.open(identity["id"])
+            if not fresh and (stored := store.find(identity["id"])):
+                runs[number] = stored
                 if progress is not None:
                     progress(spec.label, 1.0)
             else:

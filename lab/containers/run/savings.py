@@ -8,6 +8,7 @@ smaller saving is the one that counts.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,18 +56,18 @@ class Saving:
 
 
 def savings(runs: Sequence[Run], names: Sequence[str]) -> dict[str, Saving]:
-    """Return the saving for each name (one name per run, such as its label) that has a static run for
-    comparison.
+    """Return the saving for each name (one name per run, such as its label) that has a static run under the
+    same conditions.
 
     Runs of equal name are seeds: the interval is over all of them. Static runs themselves have none.
     """
     bases: dict[str, Run] = {}
     for run in runs:
         if _policy(run) == _BASELINE:
-            bases.setdefault(_load(run), run)
+            bases.setdefault(_conditions(run), run)
     changes: dict[str, list[tuple[list[float], float]]] = {}
     for run, name in zip(runs, names, strict=True):
-        base = bases.get(_load(run))
+        base = bases.get(_conditions(run))
         if base is not None and _policy(run) != _BASELINE:
             changes.setdefault(name, []).append(_changes(run, base))
     return {name: _over(rows) for name, rows in changes.items()}
@@ -111,6 +112,10 @@ def _policy(run: Run) -> str:
     return run.policy.split(":", 1)[0]
 
 
-def _load(run: Run) -> str:
-    """Return a key that two comparable runs share: their inputs and their seed."""
-    return " ".join([str(run.seed), *(str(source["sha256"]) for source in run.manifest["inputs"])])
+def _conditions(run: Run) -> str:
+    """Return a key that two comparable runs share: their conditions except the policy, with the seed, the
+    inputs' contents, the calibration and the backend."""
+    spec = {key: value for key, value in run.manifest["spec"].items() if key not in ("policy", "name")}
+    contents = [source["sha256"] for source in run.manifest["inputs"]]
+    made = [run.manifest["calibration"]["sha256"], run.manifest["backend"]]
+    return json.dumps([spec, contents, *made], sort_keys=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.containers.real import backend
@@ -146,12 +146,6 @@ def _named(backend_name: str, progress: Progress | None) -> Progress | None:
     return lambda label, fraction: progress(f"{backend_name}: {label}", fraction)
 
 
-@dataclass(slots=True)
-class _Pair:
-    twin: list[Run] = field(default_factory=list)
-    testbed: list[Run] = field(default_factory=list)
-
-
 def cells(runs: Sequence[Run]) -> list[Cell]:
     """Return every policy and variant that both backends have run, by the scenario's name, in the order of
     making.
@@ -159,11 +153,11 @@ def cells(runs: Sequence[Run]) -> list[Cell]:
     Runs belong together if all that they depend on is the same except backend, seed and repeat. Seeds that
     only one backend has run are left out.
     """
-    pairs: dict[str, _Pair] = {}
+    pairs: dict[str, tuple[list[Run], list[Run]]] = {}
     for run in sorted(runs, key=lambda run: str(run.manifest["created_at"])):
-        pair = pairs.setdefault(_question(run), _Pair())
-        (pair.testbed if run.manifest["backend"] == "testbed" else pair.twin).append(run)
-    made = [_cell(pair) for pair in pairs.values()]
+        twin, testbed = pairs.setdefault(_question(run), ([], []))
+        (testbed if run.manifest["backend"] == "testbed" else twin).append(run)
+    made = [_cell(*pair) for pair in pairs.values()]
     return sorted((cell for cell in made if cell is not None), key=lambda cell: cell.scenario)
 
 
@@ -173,10 +167,9 @@ def _question(run: Run) -> str:
     return json.dumps([spec, contents, run.manifest["calibration"]["sha256"]], sort_keys=True)
 
 
-def _cell(pair: _Pair) -> Cell | None:
-    seeds = {run.seed for run in pair.twin} & {run.seed for run in pair.testbed}
-    twin = [run for run in pair.twin if run.seed in seeds]
-    testbed = [run for run in pair.testbed if run.seed in seeds]
+def _cell(twin: Sequence[Run], testbed: Sequence[Run]) -> Cell | None:
+    seeds = {run.seed for run in twin} & {run.seed for run in testbed}
+    twin, testbed = ([run for run in side if run.seed in seeds] for side in (twin, testbed))
     if not seeds:
         return None
     manifest = twin[0].manifest

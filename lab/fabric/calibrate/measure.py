@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.ask.calibration import Calibration, Value
+from lab.ask.calibration import Calibration, Value, distribution
 from lab.fabric.calibrate.values import load_calibration
 from lab.fabric.real import campaign
 from lab.fabric.real.plan import CALIBRATION, STALLS, WATCHED
@@ -59,7 +59,7 @@ class Effort:
 THOROUGH, QUICK = Effort(30, 120.0), Effort(6, 10.0)
 
 
-def measure(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
+def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
     """Measure a calibration and return it. Raises BackendError if this machine cannot measure. No process is
     left running."""
     with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
@@ -193,5 +193,4 @@ def _steps(rows: Sequence[MeasuredFault], key: str) -> Floats:
 
 
 def _delay(values_s: Floats, what: str) -> Value:
-    p50, p95, p99 = (max(float(percentile), _LEAST_S) for percentile in np.percentile(values_s, [50, 95, 99]))
-    return Value(p50, "s", f"measured: {what}", int(values_s.size), p50, p95, p99)
+    return distribution(values_s, "s", f"measured: {what}", _LEAST_S)

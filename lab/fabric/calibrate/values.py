@@ -7,7 +7,6 @@ the file (lab.ask.calibration). calibration_default.toml ships.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from twin.fabric.model import (
     Stalls,
 )
 from twinbed import ScenarioError
+from twinbed.text import nearest
 
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _DELAYS = ("carrier_s", "message_s", "route_s", "rule_s", "session_up_s")
@@ -116,8 +116,7 @@ def check(replaced: Replaced) -> Replaced:
         for key in values:
             name = f"{section}.{key}"
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"sections are {', '.join(UNITS)}"
+                hint = nearest(name, known, f"sections are {', '.join(UNITS)}")
                 raise ScenarioError(f"{name}: no calibration has such a value; {hint}")
             if key in _SERIES.get(section, ()):
                 raise ScenarioError(f"{name}: a series; change it in a calibration file of your own")

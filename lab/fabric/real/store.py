@@ -7,6 +7,7 @@ For: writing and reading them, per setting. Not for: measuring (campaign.py) or 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,9 +91,11 @@ class Store:
         root.mkdir(parents=True, exist_ok=True)
 
     def add(self, setting: Setting, row: MeasuredFault | Watched) -> None:
-        """Append a row. A line that was not written completely is ignored on reading."""
-        with self._path(setting, type(row)).open("a") as file:
-            file.write(json.dumps(asdict(row)) + "\n")
+        """Append a row on a line of its own. A line that was not written completely is ignored on reading."""
+        with self._path(setting, type(row)).open("ab+") as file:
+            if file.tell() and file.seek(-1, os.SEEK_END) and file.read(1) != b"\n":
+                file.write(b"\n")
+            file.write(json.dumps(asdict(row)).encode() + b"\n")
 
     def faults(self, setting: Setting) -> list[MeasuredFault]:
         """Return the setting's faults in the order in which they were measured."""
@@ -115,8 +118,11 @@ class Store:
     def _rows(self, setting: Setting, kind: type[_Row]) -> Iterator[_Row]:
         path = self._path(setting, kind)
         for line in path.read_text().splitlines() if path.exists() else ():
-            if line.endswith("}"):
-                yield kind(**json.loads(line))
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            yield kind(**row)
 
     def _path(self, setting: Setting, kind: type[MeasuredFault] | type[Watched]) -> Path:
         return self._root / f"{setting.key}.{'measured' if kind is MeasuredFault else 'watched'}.jsonl"

@@ -7,7 +7,9 @@ the twin only. The testbed's part of a scenario is its fault, its timers and its
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from math import inf
 from pathlib import Path
 
@@ -53,8 +55,8 @@ def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compa
     for spec, setting, fabric in cells:
         with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
             store, wanted = Store(Path(folder)), Planned(setting, repeats * LEAST_FAULTS)
-            tell = _Tell(progress, spec.label, wanted.faults)
-            campaign.measure(wanted, store, _NAME, inf, tell)
+            done = partial(_done, progress, spec.label, wanted.faults, count(1))
+            campaign.measure(wanted, store, _NAME, inf, done)
             name = f"{spec.label}: {setting.key}"
             rows = store.faults(setting)
             twin = simulated(setting, under_stalls(fabric.control, rows), spec.seed)
@@ -101,12 +103,6 @@ def _what(asked: FabricInput) -> What:
     return What.BOTH if faults.one_way is None else What(faults.one_way)
 
 
-class _Tell:
-    """Reports progress by faults."""
-
-    def __init__(self, progress: Progress, label: str, faults: int) -> None:
-        self._progress, self._label, self._faults, self._done = progress, label, faults, 0
-
-    def __call__(self, _: str) -> None:
-        self._done += 1
-        self._progress(self._label, self._done / self._faults)
+def _done(progress: Progress, label: str, faults: int, numbers: Iterator[int], _: str) -> None:
+    """Report that one more of the faults is measured."""
+    progress(label, next(numbers) / faults)

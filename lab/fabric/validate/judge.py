@@ -84,6 +84,12 @@ def compared(cell: str, testbed: Gaps, twin: Gaps) -> list[Compared]:
     ]
 
 
+def agree(comparisons: Sequence[Compared]) -> bool:
+    """Return whether all quantities agree. Without any, nothing was shown to agree: too few faults hit a
+    flow."""
+    return bool(comparisons) and all(comparison.agrees for comparison in comparisons)
+
+
 def _sides(testbed: Gaps, twin: Gaps) -> Iterator[tuple[str, Floats, Floats, int]]:
     for way in WAYS:
         real: Floats = getattr(testbed, way)
@@ -110,6 +116,7 @@ def result(comparisons: Sequence[Compared], notes: Sequence[str] = ()) -> Result
             _row(comparison) for comparison in sorted(comparisons, key=lambda comparison: -comparison.badness)
         ),
         notes=tuple(notes),
+        nothing=f"nothing to compare: fewer than {LEAST_FAULTS} faults hit a flow; give more --repeats",
     )
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from control.jobs import Objective
 from control.predictor import training, tried_network
-from control.predictor.examples import best
+from control.predictor.examples import FEWEST_ROWS, best
 from control.predictor.networks import RECIPES, Kind, Network, Norm, Recipe, as_arrays, from_arrays
 from control.predictor.training import Schedule, train
 from control.predictor.tried_network import TriedNetwork, train_network
@@ -285,11 +285,24 @@ def test_the_rows_that_are_left_out_are_the_same_for_the_same_seed(monkeypatch):
 
 def test_too_few_rows_are_counted_before_any_is_left_out():
     rows = examples(1)
-    for count in (1, 9):
-        with pytest.raises(ScenarioError, match=f"{count} rows to learn from; at least 10 are needed"):
+    for count in (1, 9, 10, 12):
+        with pytest.raises(ScenarioError, match=f"{count} rows to learn from; at least 13 are needed"):
             train_network(Objective.TIME, rows.take(np.arange(count)), 1)
     with pytest.raises(ScenarioError, match=r"row 2 .*cost is nan"):
         train_network(Objective.COST, replace(rows, cost_usd=np.where(np.arange(24) == 2, np.nan, 1.0)), 1)
+
+
+def test_thirteen_rows_of_a_job_are_enough_and_a_job_with_nearly_all_rows_is_named(monkeypatch):
+    def told(kind, learned, seed, *, schedule):
+        learned.check_known(Objective.TIME, FEWEST_ROWS)
+        return Constant(kind, learned)
+
+    monkeypatch.setattr(tried_network, "train", told)
+    rows = examples(2)
+    assert len(train_network(Objective.TIME, rows.take(np.arange(13)), 1).row_errors) == 13
+    (few,) = np.nonzero((rows.job == 0) | (np.arange(len(rows)) >= len(rows) - 9))
+    with pytest.raises(ScenarioError, match="24 of 33 rows are of job job-0; at least 10 of other jobs"):
+        train_network(Objective.TIME, rows.take(few), 1)
 
 
 def test_a_tried_network_knows_the_jobs_of_its_rows_only(monkeypatch):

@@ -139,6 +139,8 @@ class TestOverrides:
             ("budget_fctor=2", "did you mean 'budget_factor'"),
             ("budget_factor=-2", "budget_factor: Input should be greater than 0"),
             ("machine.restart=1", "did you mean 'restart_s'"),
+            ("kappa=0.5", "unknown key; did you mean 'escra.kappa'?"),
+            ("kapppa=0.5", "kapppa: unknown key; known are name, title"),
             ("escra.kapa=1", "kapa"),
             ("escra.kappa=99", "kappa"),
             ("vpa.x=1", "no policy vpa"),

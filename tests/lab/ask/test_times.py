@@ -8,18 +8,27 @@ from twinbed import ScenarioError
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("30s", 30), ("7d", 604_800), ("1h30m", 5400), ("250ms", 0.25), ("1.5h", 5400), ("2w", 1_209_600)],
-)
+    [
+        ("30s", 30), ("7d", 604_800), ("1h30m", 5400), ("250ms", 0.25), ("1.5h", 5400), ("2w", 1_209_600),
+        (" 2d ", 172_800), ("6h", 21_600), ("90m", 5400), ("1.5d", 129_600), ("1.5m", 90),
+    ],
+)  # fmt: skip
 def test_a_length_of_time_is_read(text, seconds):
     assert duration_s(text, "--since") == seconds
 
 
 @pytest.mark.parametrize(
-    "text", ["", "7", "d", "7 d", "7y", "-7d", "0s", "7d!", "1e3s", "٧d", "9" * 400 + "s"]
+    "text", ["", "7", "d", "7 d", "7y", "-7d", "0s", "7d!", "1e3s", "٧d", "6 hours", "9" * 400 + "s"]
 )
 def test_what_is_no_length_of_time_is_told(text):
-    with pytest.raises(ScenarioError, match="--since"):
+    with pytest.raises(ScenarioError, match=f"^--since {text}: expected a "):
         duration_s(text, "--since")
+
+
+def test_no_time_at_all_is_a_length_only_where_it_has_a_meaning():
+    assert duration_s("0s", "--older", zero=True) == 0.0
+    with pytest.raises(ScenarioError, match="--older 0: expected a number and a unit"):
+        duration_s("0", "--older", zero=True)
 
 
 @pytest.mark.parametrize(

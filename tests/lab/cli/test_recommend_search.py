@@ -44,7 +44,10 @@ def test_a_rehearsal_prints_each_trial_and_stores_nothing(tmp_path, capsys):
         (("--search", "--backend", "gcloud"), "give --real and --cap USD"),
         (("--search", "--backend", "gcloud", "--real"), "limit it with --cap USD"),
         (("--search", "--backend", "gcloud", "--real", "--cap", "2"), "needs --zone and --template"),
-        (("--search", "--backend", "twin", "--trial-limit", "5"), "'5' has no unit"),
+        (
+            ("--search", "--backend", "twin", "--trial-limit", "5"),
+            "--trial-limit 5: expected a number and a unit",
+        ),
     ],
 )
 def test_what_is_refused_is_refused_in_a_line(given, message, capsys):

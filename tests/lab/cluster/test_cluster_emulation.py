@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from lab.ask.scenario import expand, load
 from lab.cluster.calibrate.values import load_calibration, write
 from lab.cluster.real.backend import trainings
 from lab.cluster.run.runner import Drawn
-from lab.cluster.validate.both import Compared, agree
+from lab.cluster.validate.both import Compared, agree, asked_alike
 from twinbed import ScenarioError
 
 SPEC = expand(load("cluster_testbed"))[0]
@@ -66,6 +67,16 @@ def test_the_shipped_calibration_is_written_as_it_is_read(tmp_path):
     (tmp_path / "again.toml").write_text(write(shipped, "head"))
     again = load_calibration(str(tmp_path / "again.toml"))
     assert again.values == shipped.values
+
+
+def test_two_settings_of_a_users_own_scheduler_are_two_questions():
+    asked = SPEC.resolved()
+    run, other = (
+        SimpleNamespace(manifest={"spec": {**asked, "policy": {**asked["policy"], "parameters": given}}})
+        for given in (asked["policy"]["parameters"], {"patience": 2})
+    )
+    assert asked_alike(run, SPEC)
+    assert not asked_alike(other, SPEC)
 
 
 def test_the_twin_agrees_within_a_tenth_and_in_the_order():

@@ -119,6 +119,7 @@ def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):
         ("cluster.settings={tiresias: {knop: 1}}", "tiresias.knop: there is no such key"),
         ("cluster.queues={a: {share: 0.8}, b: {share: 0.8}}", "more than 1 together"),
         ("cluster.restart_s=360", "restart_s must be below round_s"),
+        ("cluster.synthetic.shortest_s=1e6", "below shortest_s, 1e+06"),
         ("cluster.watched.first=12", "cluster.watched.first: there are only 12 jobs"),
         ("cluster.watched={first: 5, last: 5}", "last must be above first"),
         ("cluster.servers.v100.count=-1", "greater than or equal to 0"),

@@ -154,7 +154,8 @@ def test_a_restart_in_the_watch_takes_everything_back(cluster, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("500m", 0.5), ("1", 1.0), ("64Mi", 64 * MIB), ("1e3", 1000.0), ("2k", 2000.0)]
+    ("text", "value"),
+    [("500m", 0.5), ("1", 1.0), ("64Mi", 64 * MIB), ("1e3", 1000.0), ("2k", 2000.0), ("1Ei", 2.0**60)],
 )
 def test_quantities_are_read(text, value):
     assert amount(text) == value

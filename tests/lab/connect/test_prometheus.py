@@ -13,15 +13,15 @@ import pytest
 
 from lab.connect import prometheus
 from lab.connect.http import Access, authorization
-from lab.connect.prometheus import Question, fetch, parsed, window_of
+from lab.connect.prometheus import HistoryQuestion, fetch, parsed, window_of
 from tests.lab.connect.made_up import CPU, START_S, answering, container, steady
 from tests.lab.connect.servers import certificate, http_server, proxy, say
 from twinbed import BackendError, ScenarioError, TwinbedError
 
-QUESTION = Question('namespace="shop"', START_S, START_S + 600, 30.0)
+QUESTION = HistoryQuestion('namespace="shop"', START_S, START_S + 600, 30.0)
 
 
-def refused(url: str, question: Question = QUESTION, **access: object) -> str:
+def refused(url: str, question: HistoryQuestion = QUESTION, **access: object) -> str:
     """Return the one line with which a question fails."""
     with pytest.raises(TwinbedError) as error:
         fetch(Access(url, **{"timeout_s": 5.0, **access}), question)  # type: ignore[arg-type]
@@ -202,8 +202,8 @@ def test_a_wrong_label_and_a_wrong_value_are_told_with_what_is_there():
         say(handler, 200, f'{{"status":"success","data":{data}}}'.encode())
 
     with http_server(answer) as url:
-        wrong_label = refused(url, Question('namespac="shop"', START_S, START_S + 600, 30.0))
-        wrong_value = refused(url, Question('namespace="chop"', START_S, START_S + 600, 30.0))
+        wrong_label = refused(url, HistoryQuestion('namespac="shop"', START_S, START_S + 600, 30.0))
+        wrong_value = refused(url, HistoryQuestion('namespace="chop"', START_S, START_S + 600, 30.0))
     assert "no series has a label namespac; did you mean namespace?" in wrong_label
     assert "its label namespace has the values cart, shop; change --selector or --since" in wrong_value
 
@@ -217,7 +217,7 @@ def test_too_many_cells_are_refused_before_they_are_read():
     series = {CPU: [(container(f"web-{number}"), steady()) for number in range(40)]}
     with http_server(answering(series)) as url:
         assert "more than 12000000 cells; take a longer step" in refused(
-            url, Question("", START_S, START_S + 400 * 86_400, 60.0)
+            url, HistoryQuestion("", START_S, START_S + 400 * 86_400, 60.0)
         )
 
 
@@ -251,11 +251,11 @@ def test_pods_are_asked_in_batches(monkeypatch):
 
 
 def test_the_window_lies_on_multiples_of_the_step():
-    window = window_of(Question("", START_S + 7, START_S + 127, 30.0))
+    window = window_of(HistoryQuestion("", START_S + 7, START_S + 127, 30.0))
     assert (window.start_s, window.intervals) == (START_S, 4)
     for start_s, step_s in ((START_S, 0.00001), (START_S, 0.0), (START_S + 600, 30.0), (START_S - 1e9, 30.0)):
         with pytest.raises(ScenarioError):
-            window_of(Question("", start_s, START_S + 600, step_s))
+            window_of(HistoryQuestion("", start_s, START_S + 600, step_s))
 
 
 def test_a_token_goes_over_tls_to_a_server_whose_certificate_is_given(tmp_path):

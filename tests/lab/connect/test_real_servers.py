@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lab.connect.http import Access
-from lab.connect.prometheus import Question, fetch
+from lab.connect.prometheus import HistoryQuestion, fetch
 from tests.lab.connect import servers
 from tests.traces.prometheus.exposition import START_S, exposition, openmetrics, samples
 from traces.load import load
@@ -27,7 +27,7 @@ def bursty() -> UsageTrace:
 
 
 def asked(url: str, trace: UsageTrace, step_s: float, selector: str = "") -> UsageTrace:
-    question = Question(selector, START_S, START_S + trace.duration_s, step_s)
+    question = HistoryQuestion(selector, START_S, START_S + trace.duration_s, step_s)
     return fetch(Access(url), question).trace
 
 
@@ -171,7 +171,7 @@ def stated(rows: int) -> Iterator[tuple[str, str, float, float]]:
 @ON_BOTH
 def test_every_pod_is_asked_for_by_its_own_name_in_batches(server, text, tmp_path, monkeypatch):
     monkeypatch.setattr("lab.connect.prometheus.MOST_PODS", 1)
-    question = Question('namespace="shop",job="kubelet"', START_S, START_S + 30.0 * 39, 30.0)
+    question = HistoryQuestion('namespace="shop",job="kubelet"', START_S, START_S + 30.0 * 39, 30.0)
     with server(tmp_path, text(stated(40))) as url:
         history = fetch(Access(url), question)
     pods = [owner.pod for owner in history.owners]

@@ -68,9 +68,9 @@ def test_a_run_without_spans_says_why(run, tmp_path):
             explained(bare)
 
 
-def of(store, text, cores, refinement=None):
+def of(store, text, cores, refinement=None, spec=None):
     """A run that reserves so much; refinement: what it reserved with other refinements."""
-    run = publish(store, text, metrics={"mean_reserved_cores": cores})
+    run = publish(store, text, metrics={"mean_reserved_cores": cores}, spec=spec)
     return replace(run, manifest={**run.manifest, "refinement": refinement or {}})
 
 
@@ -95,6 +95,16 @@ def test_without_refinement_there_is_one_saving(store):
 
 def test_without_a_static_run_there_is_none(store):
     assert savings([of(store, "escra", 1.0)], ["escra"]) == {}
+
+
+def test_a_run_is_measured_against_the_static_run_under_its_own_conditions(store):
+    factors = [{"budget_factor": factor} for factor in (1.5, 3.0)]
+    static = [of(store, "static", cores, spec=spec) for cores, spec in zip((4.0, 8.0), factors, strict=True)]
+    escra = [of(store, "escra", 2.0, spec=spec) for spec in factors]
+    found = savings([*static, *escra], ["s1", "s2", "one", "two"])
+    # 2/4 and 2/8; the first static run is under the first condition.
+    assert [found[name].counted for name in ("one", "two")] == pytest.approx([-0.5, -0.75])
+    assert savings([static[0], escra[1]], ["static", "escra"]) == {}
 
 
 def test_table_and_card_lead_with_the_smaller_saving(store):

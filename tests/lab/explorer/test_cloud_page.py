@@ -114,7 +114,10 @@ def test_a_shipped_job_gets_a_ranking_with_its_reasons_until_prices_or_choices_m
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "deadline", "line"),
-    [("cost-opt", "", "parameter server"), ("cherrypick", "soon", "'soon' is no duration")],
+    [
+        ("cost-opt", "", "parameter server"),
+        ("cherrypick", "soon", "deadline soon: expected a number and a unit"),
+    ],
 )
 def test_what_cannot_be_answered_is_one_line(open_cloud, method, deadline, line):
     app = open_cloud(method)

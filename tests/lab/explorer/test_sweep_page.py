@@ -12,7 +12,7 @@ from lab.ask.scenario import build
 from lab.engine.local import Local
 from lab.runs.store import RunStore
 from lab.sweep.book import Tuning, course, note_tuning, sweeps
-from lab.sweep.plan import Plan
+from lab.sweep.plan import SweepPlan
 from lab.sweep.points import points
 from lab.sweep.sweep import sweep
 from tests.lab.cluster.test_cluster_scenario import SMALL
@@ -22,9 +22,9 @@ from tests.patience import PATIENCE_S
 VARIED = ["cluster.synthetic.per_hour=6,12", "cluster.servers.v100.count=1,2"]
 
 
-def plan() -> Plan:
+def plan() -> SweepPlan:
     asked = build(SMALL | {"title": "*Who* waits", "policies": ["fifo", "gavel"]})
-    return Plan("small", points(asked, VARIED, None), range(2))
+    return SweepPlan("small", points(asked, VARIED, None), range(2))
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def test_a_scenario_names_a_version_and_replaces_any_variable():
     [
         ("{version: 2.3.4}", r"fabric\.nccl: version: 2\.3\.4"),
         ("{variables: {NCCL_IB_TIMOUT: 20}}", "did you mean 'NCCL_IB_TIMEOUT'"),
-        ("{variables: {QPS: 20}}", "has no such variable"),
+        ("{variables: {QPS: 20}}", "has no such variable; its names are such as NCCL_"),
         ("{version: 2.18.1, variables: {NCCL_IB_ECE_ENABLE: 1}}", r"from 2\.23\.4 on, not in 2\.18\.1"),
         ("{variables: {rnr_retry: 3}}", "NCCL sets it to 7"),
         ("{variables: {NCCL_IB_TIMEOUT: soon}}", "'soon' is not a whole number"),

@@ -1,6 +1,7 @@
 """Runs beside each other, without simulating any."""
 
 import math
+from dataclasses import replace
 from json import loads
 
 import pandas as pd
@@ -144,6 +145,29 @@ def test_runs_of_different_scenarios_are_labelled_with_their_names(store):
 def test_a_trace_of_another_name_is_not_told_apart_twice(store):
     runs = [publish(store, name="a"), publish(store, name="b", sha256="cd" * 32)]
     assert labels(runs) == ["a escra", "b escra"]
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "said"),
+    [
+        ("calibration", {"name": "mine"}, "calibration="),
+        ("versions", {"code_sha256": "cd" * 32}, "code=cdcdcdcd"),
+    ],
+)
+def test_runs_of_another_calibration_or_of_other_code_are_no_seeds_of_one_question(store, key, changes, said):
+    first, other = publish(store), publish(store, seed=1)
+    changed = {**other.manifest, key: {**other.manifest[key], **changes}}
+    runs = [first, replace(other, manifest=changed)]
+    assert len(set(labels(runs))) == 2
+    assert said in labels(runs)[1]
+    assert [row["run"] for row in as_result(runs).rows] == [run.id for run in runs]
+
+
+def test_the_code_of_the_testbed_is_no_further_difference_from_the_twin(store):
+    first, other = publish(store), publish(store, seed=1)
+    versions = {**other.manifest["versions"], "code_sha256": "cd" * 32}
+    real = replace(other, manifest={**other.manifest, "backend": "testbed", "versions": versions})
+    assert labels([first, real]) == ["escra backend=twin", "escra backend=testbed"]
 
 
 def test_of_many_conditions_a_label_lists_those_that_are_unusual(store):

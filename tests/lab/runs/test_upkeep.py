@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from lab.runs.upkeep import Tags, age_s, collect, seconds, size, usage
+from lab.runs.upkeep import Tags, age_s, collect, size, usage
 from tests.lab.runs.test_run_store import manifest, tables
 from twinbed import ScenarioError, StoreError
 
@@ -47,6 +47,32 @@ def test_a_run_goes_that_no_rule_keeps(aged, keep, older_s, tagged, gone):
     assert set(Tags(aged).all()) == {"a-1", "b-1"} - gone
 
 
+def test_a_run_that_another_process_removes_meanwhile_stops_nothing(aged, monkeypatch):
+    real = aged.remove
+
+    def remove(run_id):
+        real(run_id)
+        if run_id == "a-1":
+            raise StoreError("there is no such run")
+
+    monkeypatch.setattr(aged, "remove", remove)
+    Tags(aged).add("a-2", "paper")
+    assert collect(aged, 1, None).runs == ("a-2",)
+    assert Tags(aged).all() == {}
+    assert set(aged.ids()) == {"a-3", "b-1"}
+
+
+def test_the_beginning_of_an_id_finds_a_run_and_reads_no_other(aged, monkeypatch):
+    read, real = [], aged._read
+    monkeypatch.setattr(aged, "_read", lambda run_id: read.append(run_id) or real(run_id))
+    assert aged.open("b").id == "b-1"
+    assert read == ["b-1"]
+    with pytest.raises(StoreError, match="3 runs begin so"):
+        aged.open("a-")
+    with pytest.raises(StoreError, match="there is no such run"):
+        aged.open("")
+
+
 def test_the_newest_run_stays_whatever_the_zone_of_its_time(store):
     now = datetime.now(UTC)
     east = timezone(timedelta(hours=12))
@@ -80,20 +106,6 @@ def test_a_run_has_the_tags_that_it_was_given_and_that_were_not_taken_away(store
     for wrong in ("", ".a", "a b", "x" * 41, "a@b"):
         with pytest.raises(ScenarioError, match="expected at most 40 letters"):
             tags.add("a-1", wrong)
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [("30s", 30), ("1.5m", 90), ("12h", 43_200), (" 2d ", 172_800), ("1w", 604_800)],
-)
-def test_an_age_has_a_unit(text, wanted):
-    assert seconds(text, "--older") == wanted
-
-
-@pytest.mark.parametrize("text", ["", "3", "d", "1x", "-1d", f"{'9' * 400}d"])
-def test_a_wrong_age_is_refused(text):
-    with pytest.raises(ScenarioError, match=f"^--older {text}: expected a number and s, m, h, d or w"):
-        seconds(text, "--older")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from lab.ask.scenario import build
-from lab.sweep.plan import Plan, Shard
+from lab.sweep.plan import Shard, SweepPlan
 from lab.sweep.points import points, seeds
 from lab.sweep.rules import Limit, Until, metric_named
 from twinbed import ScenarioError
@@ -97,7 +97,7 @@ def test_wrong_seeds_are_refused(text):
 
 
 def test_cells_that_ask_the_same_share_their_runs(trace):
-    plan = Plan("t", points(trace, ["escra.kappa=0.5,1"], None), [0, 1])
+    plan = SweepPlan("t", points(trace, ["escra.kappa=0.5,1"], None), [0, 1])
     assert [(cell.point, cell.policy, cell.owner) for cell in plan.cells] == [
         (0, "escra", 0),
         (0, "static", 1),
@@ -110,11 +110,11 @@ def test_cells_that_ask_the_same_share_their_runs(trace):
 
 def test_shards_divide_the_units_and_share_the_sweeps_name(dice):
     made = points(dice, ["dice.throws=1,2,3"], None)
-    whole = Plan("t", made, range(5))
-    shards = [Plan("t", made, range(5), Shard.parse(f"{part}/4")) for part in (1, 2, 3, 4)]
+    whole = SweepPlan("t", made, range(5))
+    shards = [SweepPlan("t", made, range(5), Shard.parse(f"{part}/4")) for part in (1, 2, 3, 4)]
     assert sorted(unit for shard in shards for unit in shard.units()) == sorted(whole.units())
     assert {shard.id for shard in shards} == {whole.id}
-    assert Plan("t", points(dice, ["dice.throws=1,2"], None), range(5)).id != whole.id
+    assert SweepPlan("t", points(dice, ["dice.throws=1,2"], None), range(5)).id != whole.id
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0"])
@@ -126,11 +126,11 @@ def test_a_shard_that_does_not_exist_is_refused(text):
 def test_a_sweep_that_is_too_large_is_refused(dice, monkeypatch):
     monkeypatch.setattr("lab.sweep.plan.MOST_RUNS", 9)
     with pytest.raises(ScenarioError, match="10 runs; a sweep has at most 9"):
-        Plan("t", points(dice, [], None), range(5))
+        SweepPlan("t", points(dice, [], None), range(5))
 
 
 def test_a_metric_is_found_by_a_part_of_its_key(trace):
-    kind = Plan("t", points(trace, [], None), [0]).kind
+    kind = SweepPlan("t", points(trace, [], None), [0]).kind
     assert metric_named(kind, "latency_p99_s", "x").key == "latency_p99_s"
     assert metric_named(kind, "reserved_mib", "x").key == "mean_reserved_mib"
     # A quantile without a name is one of latency.
@@ -142,7 +142,7 @@ def test_a_metric_is_found_by_a_part_of_its_key(trace):
 
 
 def test_a_stop_rule_compares_half_the_interval_with_the_mean(dice):
-    rule = Until.parse("ci(mean_pips) < 10%", Plan("t", points(dice, [], None), [0]).kind)
+    rule = Until.parse("ci(mean_pips) < 10%", SweepPlan("t", points(dice, [], None), [0]).kind)
     assert (rule.metric, rule.share) == ("mean_pips", 0.1)
     # Five values with standard deviation 1: half-width 2.776 * 1 / sqrt(5) = 1.24.
     spread = [-1.0, 1.0, 1.0, -1.0, 0.0]
@@ -156,11 +156,11 @@ def test_a_stop_rule_compares_half_the_interval_with_the_mean(dice):
 )
 def test_a_wrong_stop_rule_is_refused(dice, text):
     with pytest.raises(ScenarioError, match="--until"):
-        Until.parse(text, Plan("t", points(dice, [], None), [0]).kind)
+        Until.parse(text, SweepPlan("t", points(dice, [], None), [0]).kind)
 
 
 def test_a_limit_says_by_how_much_it_is_exceeded(dice):
-    kind = Plan("t", points(dice, [], None), [0]).kind
+    kind = SweepPlan("t", points(dice, [], None), [0]).kind
     most, least = Limit.parse("mean_pips <= 4", kind), Limit.parse("pips>=3e0", kind)
     assert (most.excess(5.0), most.excess(4.0), least.excess(2.0)) == (1.0, 0.0, 1.0)
     assert most.excess(math.nan) == math.inf

@@ -1,15 +1,19 @@
 """Sweeps: every unit once, what failed beside the others, stopping, going on, and the tables and the page."""
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from lab.runs.compare import BOUNDS
+from lab.runs.formats import table
 from lab.runs.store import RunStore
+from lab.sweep.book import Book
 from lab.sweep.page import document
-from lab.sweep.plan import Plan, Shard
+from lab.sweep.plan import Shard, SweepPlan
 from lab.sweep.points import points
 from lab.sweep.result import chosen, means, result, write
 from lab.sweep.rules import Until, unbeaten
@@ -20,7 +24,7 @@ from twinbed import BackendError, ScenarioError
 
 @pytest.fixture
 def plan(dice):
-    return Plan("throws", points(dice, ["dice.throws=10,40"], None), range(6))
+    return SweepPlan("throws", points(dice, ["dice.throws=10,40"], None), range(6))
 
 
 @pytest.fixture
@@ -102,7 +106,7 @@ def test_a_damaged_part_costs_no_more_than_its_rows(plan, store, here, thrown):
 def test_more_seeds_go_on_with_the_same_sweep(plan, store, here, thrown):
     sweep(plan, store, here)
     thrown.clear()
-    more = Plan(plan.name, plan.points, range(7))
+    more = SweepPlan(plan.name, plan.points, range(7))
     assert len(sweep(more, store, here, resume=True).frame) == 28
     assert {seed for _, _, seed in thrown} == {6}
 
@@ -139,14 +143,14 @@ def test_a_unit_that_fails_is_listed_and_the_others_end(plan, store, here, monke
 def test_shards_end_with_the_whole_table(dice, store, here):
     made = points(dice, ["dice.throws=10,40"], None)
     for part in (1, 2):
-        swept = sweep(Plan("throws", made, range(5), Shard.parse(f"{part}/2")), store, here)
+        swept = sweep(SweepPlan("throws", made, range(5), Shard.parse(f"{part}/2")), store, here)
         assert len(swept.frame) == 10 * part
-    whole = sweep(Plan("throws", made, range(5)), RunStore(store.root.parent / "other"), here)
+    whole = sweep(SweepPlan("throws", made, range(5)), RunStore(store.root.parent / "other"), here)
     assert set(whole.frame["run"]) == set(swept.frame["run"])
 
 
 def test_a_point_with_a_narrow_interval_gets_no_more_seeds(dice, store, here):
-    plan = Plan("throws", points(dice, ["dice.throws=1,4000"], None), range(40))
+    plan = SweepPlan("throws", points(dice, ["dice.throws=1,4000"], None), range(40))
     swept = sweep(plan, store, here, until=Until("mean_pips", 0.02))
     seeds = swept.frame.groupby("dice.throws")["seed"].nunique()
     assert seeds[4000] == 5
@@ -192,7 +196,7 @@ def test_rows_are_written_as_csv_and_parquet(plan, store, here, tmp_path):
 
 def test_the_page_has_lines_and_a_heat_map(dice, store, here):
     made = points(dice, ["dice.throws=10,40", "title=<b>,c"], None)
-    page = document(swept := sweep(Plan("throws", made, range(2)), store, here), chosen(swept, []))
+    page = document(swept := sweep(SweepPlan("throws", made, range(2)), store, here), chosen(swept, []))
     assert "Mean over dice.throws" in page
     assert "Mean: loaded" in page
     assert "<b>" not in page
@@ -201,6 +205,56 @@ def test_the_page_has_lines_and_a_heat_map(dice, store, here):
 def test_the_front_has_what_none_beats():
     costs = np.array([[1.0, 3.0], [2.0, 2.0], [2.0, 3.0], [3.0, 1.0], [0.0, np.nan]])
     assert unbeaten(costs).tolist() == [True, True, False, True, False]
+    assert unbeaten(np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 3.0]])).tolist() == [True, True, False]
+    assert unbeaten(np.empty((0, 2))).tolist() == []
+
+
+def test_the_front_of_many_points_takes_no_comparison_of_all_with_all():
+    costs = np.random.default_rng(0).random((100_000, 2))
+    began = time.process_time()
+    assert 1 <= unbeaten(costs).sum() < 100
+    assert time.process_time() - began < 10.0
+
+
+def test_a_table_that_another_shard_puts_together_meanwhile_is_read_in_its_new_form(dice, store, here):
+    made = points(dice, ["dice.throws=10,40"], None)
+    plans = [SweepPlan("throws", made, range(5), Shard.parse(f"{part}/2")) for part in (1, 2)]
+    sweep(plans[0], store, here)
+    shelf = store.shelf(f".sweeps/{plans[0].id}")
+    content = shelf.read("metrics-1of2.parquet")
+    shelf.remove("metrics-1of2.parquet")
+    shelf.write("part-1of2.00.parquet", content)
+
+    class Meanwhile(type(shelf)):
+        """The other shard ends just before its part is read."""
+
+        def read(self, name):
+            if name.startswith("part-1of2"):
+                self.remove(name)
+                self.write("metrics-1of2.parquet", content)
+            return super().read(name)
+
+    book = Book(plans[1], store)
+    book._shelf = Meanwhile(store.root / ".sweeps" / plans[0].id)
+    assert len(book.read()) == 10
+
+
+def test_a_mean_over_lower_bounds_is_told_as_a_bound(dice, store, here, monkeypatch):
+    (metric,) = dice_kind.METRICS
+    monkeypatch.setattr(dice_kind, "METRICS", (replace(metric, may_be_bound=True),))
+    real = dice_kind.store_run
+    monkeypatch.setattr(
+        dice_kind, "store_run", lambda spec, *given, **more: real(
+            spec, *given, **more, censored=["mean_pips"] if spec.seed == 2 else []
+        ),
+    )  # fmt: skip
+    swept = sweep(
+        SweepPlan("throws", points(dice, [], None), range(6)), store, here, until=Until("mean_pips", 9.0)
+    )
+    shown = result(swept, chosen(swept, []))
+    assert [row["mean_pips_censored"] for row in shown.rows] == [True, True]
+    assert "> " in table(shown)
+    assert BOUNDS in shown.notes
 
 
 class TestVerb:
@@ -248,6 +302,6 @@ def test_a_wrong_question_is_the_units_failure_only(dice, store, here, monkeypat
         raise ScenarioError("no table")
 
     monkeypatch.setattr(dice_kind, "_throw", throw)
-    swept = sweep(Plan("throws", points(dice, [], None), [0]), store, here)
+    swept = sweep(SweepPlan("throws", points(dice, [], None), [0]), store, here)
     assert swept.failures["reason"].tolist() == ["no table"]
     assert swept.frame.empty

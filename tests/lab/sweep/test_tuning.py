@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from lab.ask.scenario import build, load
+from lab.containers.metrics import BY_KEY
 from lab.runs.store import RunStore
 from lab.sweep.book import note_tuning, tunings
-from lab.sweep.plan import Plan
+from lab.sweep.plan import SweepPlan
 from lab.sweep.points import points
 from lab.sweep.rules import Limit
 from tests.lab.kinds import dice as dice_kind
@@ -48,7 +49,7 @@ def question(dice, monkeypatch):
 
 
 def limit(question, text):
-    kind = Plan("t", points(question.scenario, [], None), [0]).kind
+    kind = SweepPlan("t", points(question.scenario, [], None), [0]).kind
     return replace(question, limits=[Limit.parse(text, kind)])
 
 
@@ -165,6 +166,13 @@ def test_the_scenario_file_asks_for_the_best(question, tmp_path):
     (tmp_path / "best.yaml").write_text(scenario_text(asked, trial))
     scenario = load(tmp_path / "best.yaml")
     assert (scenario.dice.throws, scenario.seeds, scenario.policies) == (123, [0, 1, 2, 3, 4], ["fair"])
+
+
+def test_a_price_is_told_in_the_scenarios_currency():
+    raw = {"name": "t", "trace": {"source": "x"}, "price": {"currency": "EUR"}, "policies": ["escra"]}
+    asked = Question(build(raw), "cost", 1, [], [], trials=1, seeds=[0])
+    shown = result(asked, [], None, None, [BY_KEY["cost"]])
+    assert shown.columns[-1].heading == "Cost (EUR)"
 
 
 def test_one_policy_is_tuned():

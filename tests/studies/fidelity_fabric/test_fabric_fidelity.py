@@ -23,6 +23,7 @@ from lab.fabric.validate.judge import (
     LEAST_FAULTS,
     Compared,
     Gaps,
+    agree,
     compared,
     measured,
     result,
@@ -53,6 +54,23 @@ def fault(out_s=0.24, in_s=0.24, chain=STEPS, **other) -> MeasuredFault:
         "2026-11-21T22:00:00+00:00", 0, 0, 0.0005, out_s, in_s, 4, 4, 0.0, 0.0, 0.0, 1.9, dict(chain), 0
     )
     return replace(row, **other)
+
+
+def test_a_row_after_one_that_was_cut_off_is_on_a_line_of_its_own(tmp_path):
+    kept = Store(tmp_path)
+    kept.add(FAST, fault())
+    (file,) = tmp_path.glob("*.jsonl")
+    with file.open("a") as opened:
+        opened.write('{"date": "2026-11-21", "chain": {"near": 0.1}')
+    kept.add(FAST, fault(out_s=0.5))
+    assert [row.out_s for row in kept.faults(FAST)] == [0.24, 0.5]
+
+
+def test_nothing_compared_is_no_agreement():
+    assert not agree([])
+    few = Gaps(*(np.full(LEAST_FAULTS - 1, 0.2) for _ in range(3)))
+    assert compared("cell", few, few) == []
+    assert f"fewer than {LEAST_FAULTS} faults" in table(result([]))
 
 
 @pytest.fixture

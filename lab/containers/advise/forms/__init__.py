@@ -12,7 +12,7 @@ from pathlib import Path
 from lab.containers.advise.forms import compose, docker, helm, kubernetes, systemd, vpa
 from lab.containers.advise.forms.common import API
 from lab.containers.advise.model import Advice, Row
-from lab.runs.files import write_whole
+from lab.runs.files import write_bytes
 from twinbed import BackendError, ScenarioError
 
 FORMS: dict[str, Callable[[list[Row]], dict[str, str]]] = {
@@ -63,7 +63,6 @@ def write(advice: Advice, form: str, folder: Path) -> list[Path]:
             path.parent.mkdir(exist_ok=True)
         except OSError as error:
             raise BackendError(f"{path.parent}: cannot be made ({error.strerror})") from error
-        content = text.encode()
-        write_whole(path, lambda file, content=content: file.write(content))  # type: ignore[misc]
+        write_bytes(path, text.encode())
         written.append(path)
     return written

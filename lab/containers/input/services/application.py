@@ -26,8 +26,9 @@ from pydantic import (
 
 from control.services import container_names, cycle
 from lab.ask import guard, shipped
-from lab.ask.problems import nearest, validated
+from lab.ask.problems import validated
 from lab.ask.section import Section
+from twinbed.text import nearest
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 Target = Annotated[str, StringConstraints(pattern=r"^[^.\s]+\.[^.\s]+$")]

@@ -8,7 +8,6 @@ assumptions; none was fitted to the paper's results.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +24,7 @@ from pydantic import (
 
 from lab.ask.section import Section
 from lab.containers.input.services.arrivals import ArrivalSpec
+from twinbed.text import nearest
 
 Distribution = Literal["fixed", "exponential", "lognormal"]
 
@@ -114,8 +114,7 @@ def _named(function: Any) -> Any:
     if not isinstance(function, str):
         return function
     if function not in FUNCTIONS:
-        close = difflib.get_close_matches(function, FUNCTIONS, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(FUNCTIONS)}"
+        hint = nearest(function, FUNCTIONS, f"there are {', '.join(FUNCTIONS)}")
         raise ValueError(f"no function {function!r}; {hint}")
     return FUNCTIONS[function]
 

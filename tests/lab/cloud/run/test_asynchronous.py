@@ -78,6 +78,6 @@ def test_what_is_missing_or_wrong_is_one_line(
 def test_no_plan_is_an_answer_with_its_reason(tmp_path: Path, words: tuple[str, ...], reason: str) -> None:
     asked = ["recommend", job(tmp_path), "--method", "spotdnn", *words]
     done, people = (CliRunner().invoke(app, [*asked, "--format", form]) for form in ("json", "table"))
-    assert done.exit_code == people.exit_code == 0
+    assert done.exit_code == people.exit_code == 1
     assert reason in done.output
     assert "nothing to show" not in people.output

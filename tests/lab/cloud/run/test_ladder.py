@@ -142,9 +142,11 @@ def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, cap
         (["--work", "1d", "--gpu", "V100"], "more than one GPU is called 'V100'; there are NVIDIA V100 16GB"),
         (["--work", "1d", "--gpu", "B9000"], "no GPU of known speed is called 'B9000'"),
         (["--work", "1d", "--speed", "T4=fast"], "--speed T4=fast: expected GPU=FACTOR"),
+        (["--work", "1d", "--speed", "T4=-1"], "--speed T4=-1: expected GPU=FACTOR above 0"),
+        (["--work", "1d", "--speed", "T4=nan"], "--speed T4=nan: expected GPU=FACTOR above 0"),
         (["--work", "1d", "--start", "soon"], "--start soon: expected a day or a moment"),
         (["--work", "1d", "--where", "ibm", "--home", "ibm/moon"], "no price fits these clouds"),
-        (["--work", "1d", "--move-every", "6"], "--move-every: '6' has no unit"),
+        (["--work", "1d", "--move-every", "6"], "--move-every 6: expected a number and a unit"),
         (
             ["--work", "1d", "--where", "aws/,aws/mon"],
             "--where aws/mon: no price is of a CLOUD/REGION",

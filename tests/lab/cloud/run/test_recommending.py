@@ -7,7 +7,7 @@ from control.jobs import Job, LocalRun, Objective
 from lab.cli.main import call
 from lab.cloud.input.store import Measurements, Run
 from lab.cloud.run import recommending
-from lab.cloud.run.recommending import Market, Question, answer, priced, seconds
+from lab.cloud.run.recommending import Market, Question, answer, priced
 from lab.cloud.run.table import result
 from traces.catalogue.catalogue import load
 from twinbed import ScenarioError, TwinbedError
@@ -18,22 +18,6 @@ AWS = Market("ap-southeast-1", types=("c4.xlarge", "m4.xlarge"), workers=(1, 2, 
 @pytest.fixture
 def database(tmp_path):
     return Measurements(tmp_path / "m.duckdb")
-
-
-@pytest.mark.parametrize(("text", "value"), [("6h", 21600), ("90m", 5400), ("1.5d", 129600), ("30s", 30)])
-def test_durations(text, value):
-    assert seconds(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "6 hours", "-1h", "0h"])
-def test_what_is_no_duration(text):
-    with pytest.raises(ScenarioError, match="is no duration"):
-        seconds(text)
-
-
-def test_a_duration_without_a_unit_is_refused_with_the_cure():
-    with pytest.raises(ScenarioError, match="'6' has no unit; write 6h, 6m, 6s or 6d"):
-        seconds("6")
 
 
 def test_a_cluster_is_paid_for_with_its_server():
@@ -187,8 +171,10 @@ def test_the_verbs_work_together(tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.startswith("rank,configuration,time_h")
     assert "2 × n1-standard-4" in out
+    assert call([*verb, "--by", "time", "--deadline", "1s"]) == 1
+    assert capsys.readouterr().out.startswith("rank,configuration,time_h")
     assert call([*verb, "--deadline", "soon"]) == 2
-    assert "'soon' is no duration" in capsys.readouterr().err
+    assert "--deadline soon: expected a number and a unit" in capsys.readouterr().err
     assert call([*verb, "--budget-per-hour", "0.01"]) == 2
     assert "below the cheapest cluster" in capsys.readouterr().err
     assert call([*verb, "--method", "oracle"]) == 2

@@ -48,7 +48,7 @@ def test_zones_have_one_clock(tmp_path, capsys):
     [
         (["--deadline", "4h"], "do not fit before 4 h"),
         (["--deadline", "9h"], "give a shorter deadline or a longer trace"),
-        (["--deadline", "6"], "--deadline: '6' has no unit"),
+        (["--deadline", "6"], "--deadline 6: expected a number and a unit"),
         (["--deadline", "6h", "--policy", "oracle"], "no policy 'oracle'; there are planned"),
         (["--deadline", "6h", "--spot", "0"], "a spot price is not above zero"),
     ],

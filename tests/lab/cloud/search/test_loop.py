@@ -10,8 +10,10 @@ import pytest
 
 from control.jobs import Job, LocalRun
 from control.provisioner import cannot_run
+from lab.answers import Table
 from lab.cloud.input.store import Measurements
 from lab.cloud.run.recommending import Market, Question, answer
+from lab.cloud.search import Backend, table
 from lab.cloud.search.loop import Limits, Search
 from traces.catalogue.catalogue import load
 from twin.cloud.provisioner import Virtual
@@ -61,6 +63,17 @@ def test_every_search_ends_with_a_good_cluster_and_its_trials_stored(database, m
     rows = [among.configuration(row) for row in range(len(among))]
     assert usd[rows.index(found.best)] <= 1.25 * min(usd)
     assert found.spent_usd == pytest.approx(sum(trial.spent_usd for trial in found.trials))
+
+
+def test_a_best_cluster_that_keeps_no_bound_is_told(database):
+    found = search(database).run()
+    assert found.problem == ""
+    asked = search(database)
+    asked.question = replace(asked.question, deadline_s=60.0)
+    late = asked.run()
+    assert late.problem == "no trial keeps the deadline of 60 s"
+    assert table.result(late, Backend.TWIN).facts["bounds"] == late.problem
+    assert not Table(late, table.result(late, Backend.TWIN)).has_answer
 
 
 def test_a_rehearsal_comes_out_the_same_again(tmp_path):

@@ -79,7 +79,7 @@ class World:
         more = {} if clock is None else {"clock": clock}
         return Applier(Journal(self.state), Audit(self.state), self.host(), **more)
 
-    def plan(self, advised: Advice, maps: list[str] | None = None) -> plan.Plan:
+    def plan(self, advised: Advice, maps: list[str] | None = None) -> plan.ApplyPlan:
         maps = [f"{each.name}=/pods/{each.name}" for each in advised.rows] if maps is None else maps
         rows = plan.chosen(advised, include_care=False)
         places = self.host()

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lab.ask.calibration import distribution
 from lab.containers.calibrate import fit, subject
-from lab.containers.calibrate.figures import distribution, jitter, per_request
+from lab.containers.calibrate.figures import jitter, per_request
 from lab.containers.calibrate.values import Program
 from lab.containers.input.services.graph import compile_graph, visits_per_request
 from twinbed import BackendError

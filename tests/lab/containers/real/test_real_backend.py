@@ -74,7 +74,7 @@ def test_repeats_and_backends_have_ids_of_their_own(tmp_path, imitated):
 
     store = RunStore(tmp_path)
     question = backend.on_this_machine(_load())
-    runs = backend.run_scenario(question, store, repeats=(0, 1))
+    runs = [run for repeat in (0, 1) for run in backend.run_scenario(question, store, repeat)]
     runs += run_scenario(question, store, jobs=1)
     assert len({run.id for run in runs}) == 3
     assert sorted(store.ids()) == sorted(run.id for run in runs)
