@@ -24,6 +24,9 @@ MOST_TEXT_BYTES = 2048 * MIB
 _MOST_OBJECT_BYTES = MIB
 """Largest size of one object's text, bytes."""
 
+_OTHER_FORM = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
+"""Python's errors about a value of another form than expected."""
+
 _BETWEEN = re.compile(r"[\s,]*")
 
 
@@ -34,15 +37,7 @@ def opened(path: Path, form: str, *errors: type[Exception]) -> Iterator[Buffered
     Raises TraceError that names the path, for damage, for Python's errors about values of another form than
     expected, and for `errors`, which are a parser's.
     """
-    other: tuple[type[Exception], ...] = (
-        AttributeError,
-        LookupError,
-        OverflowError,
-        RecursionError,
-        TypeError,
-        ValueError,
-        *errors,
-    )
+    other: tuple[type[Exception], ...] = (*_OTHER_FORM, *errors)
     with open_regular(path, MOST_FILE_BYTES, TraceError) as raw:
         try:
             yield gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
