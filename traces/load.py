@@ -14,9 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError, validate_call
 
-from traces import parquet
-from traces.parquet_file import MAGIC
-from traces.prometheus import files, kept
+from traces import parquet, parquet_file
+from traces.prometheus import kept
 from traces.prometheus.history import ClusterHistory, selected
 from traces.prometheus.workloads import Owner
 from traces.readers import (
@@ -34,7 +33,7 @@ from traces.readers import (
 )
 from traces.schema import UsageTrace, validate
 from twinbed import TraceError
-from twinbed.files import open_regular
+from twinbed.files import read_head
 from twinbed.own import find
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -56,7 +55,7 @@ class Reader:
     description: one line about the format
     read: function: path and keyword options → trace. `load` converts text to the options' types.
     recognises: function: column names → whether a file with them has this format
-    is_parquet: whether files of this format are Parquet; False: text
+    is_parquet: whether files of this format are Parquet; False: text; None: either
     begins: function: first bytes of a file → whether it has this format; None for tables
     files: names of a public data set's files, in the order in which a folder is searched for them
     """
@@ -65,7 +64,7 @@ class Reader:
     description: str
     read: Callable[..., UsageTrace | ClusterHistory]
     recognises: Callable[[list[str]], bool]
-    is_parquet: bool = False
+    is_parquet: bool | None = False
     begins: Callable[[bytes], bool] | None = None
     files: tuple[str, ...] = ()
 
@@ -79,7 +78,7 @@ _READERS = (
         "recording",
         "twinbed's own Parquet (recordings and converted traces)",
         parquet.read,
-        _has(parquet.COLUMNS),
+        _has(),
         is_parquet=True,
     ),
     *(
@@ -132,9 +131,10 @@ _READERS = (
     ),
     Reader(
         "csv",
-        "plain CSV, long or wide (docs/how-to/bring-your-own-trace.md)",
+        "a table of your own, CSV or Parquet, long or wide (docs/how-to/bring-your-own-trace.md)",
         plain_csv.read,
         lambda columns: plain_csv.is_long(columns) or plain_csv.is_wide(columns),
+        is_parquet=None,
     ),
 )
 
@@ -196,7 +196,10 @@ def _loaded(path: Path, reader: Reader, options: dict[str, object]) -> ClusterHi
     if isinstance(made, UsageTrace):
         made = ClusterHistory(made, tuple(Owner("", "", name, "", name) for name in made.containers), {})
     made = replace(made, trace=_checked(made.trace, path))
-    history: ClusterHistory = _called(_selected, f"{path}", "", made, selection)
+    try:
+        history: ClusterHistory = _called(_selected, f"{path}", "", made, selection)
+    except TraceError as error:
+        raise TraceError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
     return history
 
 
@@ -254,30 +257,19 @@ def _recognise(path: Path) -> tuple[Path, Reader]:
             if any((path / name).exists() for name in reader.files):
                 return _file_of(reader, path), reader
         raise TraceError(f"{path}: a folder without a known trace; give the file, or one of {_formats()}")
-    is_parquet = _is_parquet(path)
-    if not is_parquet:
-        head = _head(path, _HEAD_BYTES)
-        for reader in _READERS:
-            if reader.begins is not None and reader.begins(head):
-                return path, reader
-    columns = parquet.columns(path) if is_parquet else table.header(path)
+    is_parquet = parquet_file.is_parquet(path)
+    if is_parquet and parquet.is_own(path):
+        return path, FORMATS["recording"]
+    head = read_head(path, _HEAD_BYTES, TraceError)
     for reader in _READERS:
-        if reader.is_parquet == is_parquet and reader.recognises(columns):
+        if reader.begins is not None and reader.begins(head):
+            return path, reader
+    columns = table.header(path)
+    for reader in _READERS:
+        if reader.is_parquet in (is_parquet, None) and reader.recognises(columns):
             return path, reader
     # This reader's error says best what is missing.
-    return path, FORMATS["recording" if is_parquet else "csv"]
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.suffix in {".parquet", ".pq"} or _head(path, len(MAGIC)) == MAGIC
-
-
-def _head(path: Path, size: int) -> bytes:
-    try:
-        with open_regular(path, files.MOST_BYTES, TraceError) as file:
-            return file.read(size)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
+    return path, FORMATS["csv"]
 
 
 def _file_of(reader: Reader, path: Path) -> Path:

@@ -1,6 +1,6 @@
 """Write a UsageTrace to Parquet atomically, and read it back bit for bit.
 
-For: recordings, converted traces, shipped recordings. Not for: foreign Parquet (traces/readers/surf.py).
+For: recordings, converted traces, shipped recordings. Not for: foreign Parquet (readers/table.py, surf.py).
 
 The table is in long form, container by container: container, app, time_s, cpu_cores, memory_bytes, rx_bytes,
 tx_bytes, throttled_s. The last three are null if the source has none. An interval in which a container is
@@ -43,7 +43,7 @@ _SCHEMA = pa.schema(
 
 
 COLUMNS = tuple(_SCHEMA.names)
-"""The columns by which a Parquet file is recognised as ours."""
+"""The columns of a trace's table."""
 
 _TEXT, _NUMBERS = ("container", "app"), ("time_s", *QUANTITIES)
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -122,10 +122,10 @@ def read(path: str | Path, *, max_cells: int = MOST_READ_CELLS) -> UsageTrace:
     return trace
 
 
-def columns(path: Path) -> list[str]:
-    """Return the column names of any Parquet file. Raises TraceError if it is missing or not Parquet."""
-    with parquet_file.opened(path) as file:
-        return list(file.schema_arrow.names)
+def is_own(path: Path) -> bool:
+    """Return whether `write` made this Parquet file. Raises TraceError if it is missing or not Parquet."""
+    with parquet_file.opened(path, most_columns=parquet_file.MOST_USER_COLUMNS) as file:
+        return _KEY in (file.schema_arrow.metadata or {})
 
 
 def _table(trace: UsageTrace) -> pa.Table:
@@ -134,11 +134,10 @@ def _table(trace: UsageTrace) -> pa.Table:
     cells = np.flatnonzero(trace.present.T)
     code, row = (cells // rows).astype(np.int32), cells % rows
     times = trace.start_s + np.arange(rows) * trace.interval_s
-    app_names = tuple(dict.fromkeys(trace.apps))
-    app_of = np.array([app_names.index(app) for app in trace.apps], np.int32)
+    apps = pa.array(trace.apps, pa.string()).dictionary_encode()
     arrays = [
         pa.DictionaryArray.from_arrays(pa.array(code), pa.array(trace.containers, pa.string())),
-        pa.DictionaryArray.from_arrays(pa.array(app_of[code]), pa.array(app_names, pa.string())),
+        apps.take(pa.array(code)),
         pa.array(times[row]),
     ]
     for name in QUANTITIES:
@@ -164,7 +163,7 @@ def _head(path: Path, schema: pa.Schema) -> _Head:
     if raw is None:
         raise TraceError(
             f"{path}: a Parquet file, but not a twinbed trace (no 'twinbed' metadata); "
-            f"its columns are {', '.join(map(repr, schema.names[:12]))}; write a table of your own as CSV"
+            f"its columns are {', '.join(map(repr, schema.names[:12]))}"
         )
     try:
         version = TypeAdapter(_Version).validate_json(raw).schema_version

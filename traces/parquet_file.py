@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from traces.schema import MOST_READ_CELLS
 from twinbed import BackendError, TraceError
-from twinbed.files import MIB, open_regular
+from twinbed.files import MIB, open_regular, read_head
 from twinbed.text import printable
 
 MAGIC = b"PAR1"
@@ -31,7 +31,10 @@ MOST_FOOTER_BYTES = 4 * MIB
 """Largest footer, bytes. It is parsed before its content can be checked."""
 
 MOST_COLUMNS = 64
-"""Largest number of columns of a file."""
+"""Largest number of columns of a file, unless its reader allows more."""
+
+MOST_USER_COLUMNS = 10_000
+"""Largest number of columns of a user's table. More containers are better stored in lines."""
 
 MOST_BYTES = 1024 * MIB
 """Largest size of a file's unpacked columns, as the footer declares it, bytes."""
@@ -44,16 +47,28 @@ _COLUMNS = """
 """
 
 
+def is_parquet(path: Path) -> bool:
+    """Return whether a file is Parquet by its name or its first bytes. Raises TraceError if it is missing."""
+    if not path.exists():
+        raise TraceError(f"{path}: no such file")
+    return path.suffix in {".parquet", ".pq"} or read_head(path, len(MAGIC), TraceError) == MAGIC
+
+
 @contextmanager
 def opened(
-    path: Path, text: Collection[str] = (), numbers: Collection[str] = (), most_rows: int = MOST_READ_CELLS
+    path: Path,
+    text: Collection[str] = (),
+    numbers: Collection[str] = (),
+    most_rows: int = MOST_READ_CELLS,
+    most_columns: int = MOST_COLUMNS,
 ) -> Iterator[pq.ParquetFile]:
     """Open the Parquet file at `path`.
 
     Raises TraceError, in one line, for whatever Arrow and DuckDB refuse, and BackendError if memory is short.
 
     text, numbers: names of columns that must be text or numbers if the file has them. Text stays
-    dictionary-encoded, so that a repeated long word is stored once. most_rows: largest number of rows.
+    dictionary-encoded, so that a repeated long word is stored once.
+    most_rows, most_columns: largest numbers of rows and columns.
     """
     if not path.exists():
         raise TraceError(f"{path}: no such file")
@@ -61,7 +76,7 @@ def opened(
         try:
             _check_footer(path, raw)
             metadata = pq.read_metadata(raw)
-            _check_size(path, raw, metadata, most_rows)
+            _check_size(path, raw, metadata, most_rows, most_columns)
             leaves = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
             kept = [name for name in text if name in leaves]
             raw.seek(0)
@@ -89,14 +104,16 @@ def _check_footer(path: Path, file: BinaryIO) -> None:
         raise TraceError(f"{path}: a footer of {length} bytes, expected at most {MOST_FOOTER_BYTES}")
 
 
-def _check_size(path: Path, file: BinaryIO, metadata: pq.FileMetaData, most_rows: int) -> None:
+def _check_size(
+    path: Path, file: BinaryIO, metadata: pq.FileMetaData, most_rows: int, most_columns: int
+) -> None:
     """Raise TraceError if the footer declares more columns, rows or bytes than a file may have.
 
     DuckDB reads the columns' entries, because Arrow ends the process at some entries that contradict
     themselves. The file is named by its descriptor, since DuckDB takes `*` and `[` in a path for patterns.
     """
-    if metadata.num_columns > MOST_COLUMNS:
-        raise TraceError(f"{path}: {metadata.num_columns} columns, expected at most {MOST_COLUMNS}")
+    if metadata.num_columns > most_columns:
+        raise TraceError(f"{path}: {metadata.num_columns} columns, expected at most {most_columns}")
     if not 0 <= metadata.num_rows <= most_rows:
         raise TraceError(f"{path}: {metadata.num_rows} rows, expected at most {most_rows}")
     with duckdb.connect() as database:

@@ -35,6 +35,7 @@ from traces import parquet
 from traces.load import RECORDED, shipped
 from traces.schema import MAX_CELLS, Floats, UsageTrace
 from twinbed import TraceError
+from twinbed.text import counted
 
 FIT_COARSE_S = 10.0
 """Length of the coarse intervals over which the default is fitted, s. It is many times the measured
@@ -101,8 +102,8 @@ def refine(
     rows, columns = trace.shape
     if rows * parts * columns > MAX_CELLS:
         raise TraceError(
-            f"{rows * parts} intervals of {interval_s:g} s × {columns} containers are more than {MAX_CELLS} "
-            "cells; select fewer containers, a shorter time or a longer period"
+            f"{rows * parts} intervals of {interval_s:g} s × {counted(columns, 'container')} are more than "
+            f"{MAX_CELLS} cells; select fewer containers, a shorter time or a longer period"
         )
     cap = np.inf if max_cores is None else max_cores
     cpu = Bursts(columns, parts, interval_s, seed, burstiness, cap).draw(trace.cpu_cores)
@@ -143,7 +144,7 @@ def aggregate(trace: UsageTrace, interval_s: float) -> UsageTrace:
     present = trace.present[: rows * parts].reshape(rows, parts, -1)
     last = parts - 1 - np.argmax(present[:, ::-1], axis=1)
     note = f"Added up from {trace.interval_s:g} s to {interval_s:g} s intervals" + (
-        f"; the last {left_out} of {len(trace.present)} do not fill one and were left out."
+        f"; {left_out} of {len(trace.present)} at the end left out, too few for another one."
         if left_out
         else "."
     )
@@ -193,8 +194,8 @@ def _moments(trace: UsageTrace, coarse_interval_s: float) -> tuple[float, float]
     rows = len(trace.present) // parts
     if parts < 2 or rows == 0:
         raise TraceError(
-            f"burstiness over {coarse_interval_s:g} s cannot be fitted to {len(trace.present)} intervals of "
-            f"{trace.interval_s:g} s"
+            f"burstiness over {coarse_interval_s:g} s cannot be fitted to "
+            f"{counted(len(trace.present), 'interval')} of {trace.interval_s:g} s"
         )
     cpu = trace.cpu_cores[: rows * parts].reshape(rows, parts, trace.shape[1])
     # Only intervals in which the container was always present count, because its start is not a burst.
@@ -365,15 +366,14 @@ def refined_note(
         f"{burstiness.correlation_s:.3g} s"
     )
     if max_cores is not None:
-        note += f", at most {max_cores:g} cores"
+        note += f", at most {counted(max_cores, 'core')}"
     note += "); the mean CPU use of every interval is kept, memory is interpolated"
     if trace.rx_bytes is not None or trace.tx_bytes is not None:
         note += ", network follows CPU use"
     if trace.throttled_s is not None:
         note += ", throttled time is left out"
-    over = 0 if max_cores is None else int((trace.cpu_cores > max_cores).sum())
-    if over:
-        note += f"; {over} intervals have a mean above {max_cores:g} cores and are flat"
+    if max_cores is not None and (over := int((trace.cpu_cores > max_cores).sum())):
+        note += f"; flat: {counted(over, 'interval')} with a mean above {counted(max_cores, 'core')}"
     return note + "."
 
 

@@ -11,10 +11,11 @@ runs is an error in which the reader names the row. On request, the reader fills
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from math import ceil
+from math import ceil, isnan
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,11 @@ class UsageTrace:
     def duration_s(self) -> float:
         """Length of the trace: T · interval_s, in seconds."""
         return len(self.cpu_cores) * self.interval_s
+
+    def each(self, change: Callable[[Floats], Floats]) -> dict[str, Any]:
+        """Return quantity → its array after `change`; None stays None."""
+        arrays = {name: getattr(self, name) for name in QUANTITIES}
+        return {name: None if values is None else change(values) for name, values in arrays.items()}
 
 
 QUANTITIES = ("cpu_cores", "memory_bytes", "rx_bytes", "tx_bytes", "throttled_s")
@@ -164,9 +170,11 @@ def select(
     """
     columns = _columns(trace, containers)
     rows = len(trace.present)
+    if any(at_s is not None and isnan(at_s) for at_s in (start_s, end_s)):
+        raise TraceError("start_s and end_s: expected seconds, and not NaN")
     # If a window edge misses an interval's start by rounding only, that start is meant.
-    first = 0 if start_s is None else max(0, ceil(start_s / trace.interval_s - 1e-6))
-    last = rows if end_s is None else min(rows, ceil(end_s / trace.interval_s - 1e-6))
+    first = 0 if start_s is None else ceil(max(0, min(start_s / trace.interval_s, rows)) - 1e-6)
+    last = rows if end_s is None else ceil(max(0, min(end_s / trace.interval_s, rows)) - 1e-6)
     if first >= last:
         window = f"from {start_s or 0:g} s" + ("" if end_s is None else f" to {end_s:g} s")
         raise TraceError(f"no interval begins {window}: the trace is {trace.duration_s:g} s long")
@@ -186,12 +194,8 @@ def select(
         apps=tuple(trace.apps[i] for i in columns),
         start_s=trace.start_s + first * trace.interval_s,
         present=np.ascontiguousarray(trace.present[first:last, columns]),
-        cpu_cores=part(trace.cpu_cores),
-        memory_bytes=part(trace.memory_bytes),
-        rx_bytes=None if trace.rx_bytes is None else part(trace.rx_bytes),
-        tx_bytes=None if trace.tx_bytes is None else part(trace.tx_bytes),
-        throttled_s=None if trace.throttled_s is None else part(trace.throttled_s),
         notes=(*trace.notes, note),
+        **trace.each(part),
     )
 
 

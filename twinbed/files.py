@@ -49,6 +49,15 @@ def open_regular(
     return os.fdopen(descriptor, "rb")
 
 
+def read_head(path: str | Path, size: int, error: type[TwinbedError] = ScenarioError) -> bytes:
+    """Return the first bytes of a regular file of any size. Raises `error` that names the path."""
+    with open_regular(path, sys.maxsize, error) as file:
+        try:
+            return file.read(size)
+        except OSError as refused:
+            raise error(f"{path}: {refused.strerror}") from None
+
+
 def read_user_bytes(path: str | Path, most_bytes: int, error: type[TwinbedError] = ScenarioError) -> bytes:
     """Return the content of a regular file of at most `most_bytes`. Raises `error` that names the path."""
     with open_regular(path, most_bytes, error) as file:

@@ -1,4 +1,4 @@
-"""Makes foreign text safe to print on a terminal, and finds the name that a user meant.
+"""Makes foreign text safe to print, finds the name that a user meant, and puts numbers into sentences.
 
 For: every place that prints names, paths or messages. These texts come from users' files and from other
 machines, and must not contain control sequences. Not for: text that is stored or handed to a program, which
@@ -23,3 +23,13 @@ def nearest(name: str, known: Collection[str], otherwise: str | None = None) -> 
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known are {', '.join(known)}" if otherwise is None else otherwise
+
+
+def counted(number: float, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun: `1 sample`, `2 samples`, `0.5 cores`. nouns: plural; "": with an s."""
+    return f"{number:.15g} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def are(number: int) -> str:
+    """Return the verb of a counted noun."""
+    return "is" if number == 1 else "are"

@@ -70,7 +70,7 @@ def test_the_numbers_of_fields_are_those_of_the_schema(tmp_path):
         ([], 8, "no nodes"),
         ([node(1, "a", duration_us=5)], None, "give --ranks N"),
         ([node(1, "a", duration_us=5, deps=[9])], 8, "depends on node 9, which is not in the trace"),
-        ([node(1, "a", deps=[2]), node(2, "b", deps=[1])], 8, "2 nodes wait for each other"),
+        ([node(1, "a", deps=[2]), node(2, "b", deps=[1])], 8, "2 of its nodes wait for each other"),
         ([node(1, "a"), node(1, "b")], 8, "two nodes have one id"),
         ([node(1, "a"), node(2, "b", deps=[1])], 8, "take no time or do not follow each other"),
         ([collective(1, 77, 5, [], 10, "0")], 8, "node 1: no known comm_type"),

@@ -159,6 +159,9 @@ def test_the_surf_week_counts_cores(tmp_path: Path) -> None:
         ("kubernetes", "CREATED STARTED\n", "no jobs below the header"),
         ("kubernetes", "CREATED STARTED\na\n", "line 2: other fields than the header"),
         ("kubernetes", "CREATED STARTED\na b\n", "no column 'FINISHED'"),
+        ("kubernetes", "CREATED CREATED\na b\n", "line 1: a column appears twice"),
+        ("sacct", SACCT + "\n\n7|too|few\n", "line 7: other fields than the header; make it with sacct"),
+        ("sacct", SACCT + "\n".join(["", SACCT.splitlines()[1].replace("T", "x", 1)]), "line 6, column "),
         (
             "kubernetes",
             "CREATED STARTED FINISHED GPUS\na b c x\n",

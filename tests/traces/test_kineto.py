@@ -122,3 +122,11 @@ def test_a_packed_file_of_nothing_but_blanks_ends(tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 20_000_000))
     with pytest.raises(TraceError, match="profile fewer steps"):
         kineto.read(path)
+
+
+def test_collectives_are_counted_while_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(kineto, "MOST_COLLECTIVES", 2)
+    path = written(tmp_path / "a.json", [*GPU, *(reduced(1000 + k, 1) for k in range(3))])
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(TraceError, match="more than 2 collectives; profile fewer steps"):
+        kineto.read(path)

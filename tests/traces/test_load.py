@@ -73,6 +73,30 @@ def test_selection_works_for_every_format(csv: Path) -> None:
         load(csv, max_containers=0)
 
 
+@pytest.mark.parametrize(
+    ("selection", "problem"),
+    [
+        ({"containers": ["z"]}, "no container 'z' in the trace"),
+        ({"start_s": 9.0}, "no interval begins from 9 s"),
+        ({"start_s": "inf"}, "no interval begins from inf s"),
+        ({"end_s": "nan"}, "start_s and end_s: expected seconds, and not NaN"),
+        ({"max_containers": 0}, "max_containers is 0"),
+        ({"end_s": "soon"}, "option 'end_s'"),
+    ],
+)
+def test_what_cannot_be_selected_is_said_of_the_file(
+    csv: Path, selection: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(TraceError) as error:
+        load(csv, **selection)
+    assert str(error.value).startswith(f"{csv}: {problem}")
+
+
+def test_an_endless_window_is_the_rest_of_the_trace(csv: Path) -> None:
+    assert load(csv, start_s="-inf", end_s="inf").shape == (3, 3)
+    assert load(csv, start_s=1.0, end_s="1e400").shape == (2, 3)
+
+
 def test_a_selection_is_converted_from_text_as_options_are(csv: Path) -> None:
     assert load(csv, max_containers="2").containers == ("a", "b")
     assert load(csv, containers="c, a").containers == ("c", "a")
@@ -113,14 +137,16 @@ def test_a_file_read_under_the_wrong_format_says_what_is_missing(csv: Path, reco
         load(csv, format="nezha")
     with pytest.raises(TraceError, match="not a readable Parquet file"):
         load(csv, format="recording")
-    with pytest.raises(TraceError, match="binary data, expected CSV text"):
-        load(recording, format="csv")
+    with pytest.raises(TraceError, match="line 1: expected name"):
+        load(recording, format="openmetrics")
 
 
 def test_a_parquet_file_that_nobody_knows_is_named_by_its_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"apples": [1]}), tmp_path / "it.parquet")
-    with pytest.raises(TraceError, match="not a twinbed trace"):
+    with pytest.raises(TraceError, match=r"not a trace: expected a 'container' .*the file has apples"):
         load(tmp_path / "it.parquet")
+    with pytest.raises(TraceError, match="not a twinbed trace"):
+        load(tmp_path / "it.parquet", format="recording")
 
 
 def test_a_folder_without_a_trace_is_refused(tmp_path: Path) -> None:

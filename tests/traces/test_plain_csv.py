@@ -171,7 +171,7 @@ BAD = {
     "long disorder": (LONG + "web,1,1\nweb,0,1\n", "line 3: time 0 s of container 'web' is before the 1 s"),
     "long gap": (
         LONG + "db,0,1\ndb,1,1\ndb,2,1\nweb,0,1\nweb,2,1\n",
-        "line 6: a gap of 1 intervals of container 'web' before it, expected a line every 1 s",
+        "line 6: a gap of 1 interval of container 'web' before it, expected a line every 1 s",
     ),
     "off the grid": (
         LONG + "db,0,1\ndb,1,1\ndb,2,1\nweb,0.5,1\n",
@@ -259,7 +259,7 @@ def test_gaps_are_filled_as_asked(write: Write, text: str, fill: str, expected: 
     assert trace.cpu_cores[:4, 0].tolist() == expected
     assert trace.present.T.tolist() == [[True] * 4 + [False], [False] * 2 + [True] * 3]
     assert trace.cpu_cores[:, 1].tolist() == [0, 0, 7, 7, 7]
-    assert f"2 missing samples were filled (fill={fill}), 28.6 % of all." in trace.notes
+    assert f"Filled 2 missing samples (fill={fill}), 28.6 % of all." in trace.notes
 
 
 @pytest.mark.parametrize(
@@ -281,3 +281,23 @@ def test_a_gap_of_a_year_is_too_many_cells(write: Write) -> None:
 def test_a_gap_of_memory_alone_is_filled(write: Write) -> None:
     trace = load(write("time,web,web.memory_bytes\n0,1,\n1,1,10\n2,1,\n3,1,30\n"), fill="linear")
     assert trace.memory_bytes[:, 0].tolist() == [10, 10, 20, 30]
+
+
+def test_what_is_known_in_a_gap_of_the_cpu_is_kept(write: Write) -> None:
+    text = "time,web,web.memory_bytes\n0,1,10\n1,,99\n2,1,30\n"
+    trace = load(write(text), fill="hold")
+    assert trace.memory_bytes[:, 0].tolist() == [10, 99, 30]
+    assert "Filled 1 missing sample (fill=hold), 33.3 % of all." in trace.notes
+
+
+def test_a_filled_cell_of_memory_is_counted(write: Write) -> None:
+    text = "time,web,web.memory_bytes,db\n0,1,10,1\n1,1,,1\n2,1,30,1\n"
+    trace = load(write(text), fill="linear")
+    assert trace.memory_bytes.tolist() == [[10, 0], [20, 0], [30, 0]]
+    assert "Filled 1 missing sample (fill=linear), 16.7 % of all." in trace.notes
+
+
+def test_a_column_without_any_value_is_as_good_as_none(write: Write) -> None:
+    trace = load(write("container,time,cpu,memory_mib,rx_bytes\nweb,0,1,,\nweb,1,1,, \n"))
+    assert trace.rx_bytes is None
+    assert trace.memory_bytes.tolist() == [[0], [0]]

@@ -125,8 +125,8 @@ def test_the_result_says_what_was_done_to_it() -> None:
     assert fine.notes == (
         "Refined from 60 s to 0.1 s intervals by a random model (log-normal bursts, coefficient of variation "
         "0.75, correlation time 0.25 s, at most 2 cores); the mean CPU use of every interval is kept, "
-        "memory is interpolated, network follows CPU use, throttled time is left out; 6 intervals have a "
-        "mean above 2 cores and are flat.",
+        "memory is interpolated, network follows CPU use, throttled time is left out; flat: 6 intervals with "
+        "a mean above 2 cores.",
     )
     assert fine.throttled_s is None
     assert (fine.cpu_cores == 3.0).all()
@@ -187,7 +187,7 @@ def test_a_trace_finer_than_the_period_is_added_up() -> None:
     assert coarse.cpu_cores[:, 0].tolist() == pytest.approx([0.5, 0.5])
     assert coarse.memory_bytes[:, 0].tolist() == [9, 19]
     assert coarse.notes == (
-        "Added up from 0.01 s to 0.1 s intervals; the last 5 of 25 do not fill one and were left out.",
+        "Added up from 0.01 s to 0.1 s intervals; 5 of 25 at the end left out, too few for another one.",
     )
 
 

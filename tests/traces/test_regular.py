@@ -28,7 +28,7 @@ def test_jitter_goes_to_the_nearest_interval() -> None:
 def test_of_two_samples_in_an_interval_the_later_counts() -> None:
     regular = grid([("a", 0.0, 1.0), ("a", 11.0, 9.0), ("a", 9.0, 2.0), ("a", 20.0, 3.0)])
     assert regular.values["cpu_cores"][:, 0].tolist() == [1, 9, 3]
-    assert regular.notes == ("1 samples shared an interval with a later one and were left out.",)
+    assert regular.notes == ("1 sample shared an interval with a later one, and is left out.",)
 
 
 def test_a_short_hole_repeats_the_sample_before_and_is_counted() -> None:
@@ -37,16 +37,14 @@ def test_a_short_hole_repeats_the_sample_before_and_is_counted() -> None:
     assert regular.values["memory_bytes"][:, 0].tolist() == [10, 10, 10, 40]
     assert regular.present.all()
     assert regular.notes == (
-        "3 missing samples (38 %) repeat the one before (at a start, the one after), for at most 20 s.",
+        "3 missing samples (38 %) filled with the one before (at a start, the one after), for at most 20 s.",
     )
 
 
 def test_a_container_with_a_long_hole_is_left_out_by_name() -> None:
     regular = grid([("a", 0.0, 1.0), ("a", 50.0, 4.0), *(("b", 10.0 * i, 1.0) for i in range(6))])
     assert regular.containers == ("b",)
-    assert regular.notes == (
-        "1 containers were left out, without a sample or with a hole longer than 20 s (a).",
-    )
+    assert regular.notes == ("1 container left out, without a sample or with a hole longer than 20 s (a).",)
 
 
 def test_a_container_that_comes_late_and_goes_early_is_absent_there() -> None:
@@ -64,7 +62,20 @@ def test_the_grid_covers_where_cpu_was_measured() -> None:
 def test_nothing_to_put_on_a_grid_is_an_error() -> None:
     with pytest.raises(TraceError, match=r"it\.csv: no CPU sample"):
         grid([("a", 0.0, np.nan)])
-    with pytest.raises(TraceError, match="every container has a hole longer than max_hold_s = 5 s"):
+    with pytest.raises(TraceError, match="every container has a hole longer than 5 s, the longest hold"):
         grid([("a", 0.0, 1.0), ("a", 20.0, 1.0)], max_hold_s=5.0)
     with pytest.raises(TraceError, match="more than 12000000 cells"):
         grid([("a", 0.0, 1.0), ("a", 1e10, 1.0)])
+
+
+@pytest.mark.parametrize("hold_s", [float("inf"), 1e300])
+def test_a_hold_without_end_fills_every_hole(hold_s: float) -> None:
+    regular = grid([("a", 0.0, 1.0), ("a", 50.0, 4.0), ("b", 0.0, 1.0)], max_hold_s=hold_s)
+    assert regular.containers == ("a", "b")
+    assert regular.values["cpu_cores"].T.tolist() == [[1, 1, 1, 1, 1, 4], [1] * 6]
+
+
+@pytest.mark.parametrize("hold_s", [-1.0, float("nan")])
+def test_a_hold_that_is_no_time_is_refused(hold_s: float) -> None:
+    with pytest.raises(TraceError, match=r"a longest hold of .* s, expected zero or above"):
+        grid([("a", 0.0, 1.0)], max_hold_s=hold_s)

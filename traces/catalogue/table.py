@@ -20,9 +20,8 @@ import pyarrow.parquet as pq
 from pydantic import Field, TypeAdapter, ValidationError, WrapValidator
 
 from traces import rows
-from traces.parquet_file import MAGIC, MOST_FILE_BYTES, opened
+from traces.parquet_file import is_parquet, opened
 from twinbed import TraceError
-from twinbed.files import open_regular
 from twinbed.text import printable
 
 Currency = Literal["USD"]
@@ -102,9 +101,7 @@ def read(path: Path) -> pd.DataFrame:
 
     Raises TraceError, which names file and row.
     """
-    with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
-        is_parquet = file.read(len(MAGIC)) == MAGIC
-    frame = _parquet(path) if is_parquet else _csv(path)
+    frame = _parquet(path) if is_parquet(path) else _csv(path)
     if not len(frame):
         raise TraceError(f"{path}: no rows; a catalogue has at least one price")
     frame["file"] = pd.Categorical([str(path)] * len(frame))

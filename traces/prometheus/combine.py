@@ -16,6 +16,7 @@ import numpy as np
 
 from traces.prometheus.history import ClusterHistory
 from traces.schema import Floats, UsageTrace
+from twinbed.text import counted
 
 How = Literal["sum", "mean", "largest"]
 
@@ -40,20 +41,16 @@ def by_workload(history: ClusterHistory, how: How) -> UsageTrace:
         return np.asarray(total if how == "sum" else total / np.maximum(replicas, 1))
 
     note = (
-        f"{len(trace.containers)} containers of pods combined into {len(groups)} of workloads: {_SAID[how]} "
-        f"at most {int(replicas.max())} replicas run at a time."
+        f"{counted(len(trace.containers), 'container')} of pods combined into {len(groups)} of workloads: "
+        f"{_SAID[how]} at most {counted(int(replicas.max()), 'replica')} at a time."
     )
     return replace(
         trace,
         containers=tuple(groups),
         apps=tuple(trace.apps[index] for index in order[first]),
-        cpu_cores=combined(trace.cpu_cores),
-        memory_bytes=combined(trace.memory_bytes),
         present=replicas > 0,
-        rx_bytes=None if trace.rx_bytes is None else combined(trace.rx_bytes),
-        tx_bytes=None if trace.tx_bytes is None else combined(trace.tx_bytes),
-        throttled_s=None if trace.throttled_s is None else combined(trace.throttled_s),
         notes=(*trace.notes, note),
+        **trace.each(combined),
     )
 
 

@@ -27,7 +27,7 @@ from traces.prometheus.workloads import TOLD
 from traces.schema import Floats
 from twinbed import TraceError
 from twinbed.files import MIB
-from twinbed.text import printable
+from twinbed.text import are, counted, printable
 
 MOST_BYTES = 16 * 1024 * MIB
 """Largest file, bytes. Files are read in pieces, and their samples are counted."""
@@ -86,8 +86,8 @@ def history(
         )
         if seldom:
             notes.append(
-                f"{seldom} of {len(cpu)} counters of CPU are scraped less often than every {apart_s:g} s; "
-                "their growth is even between scrapes."
+                f"{seldom} of {counted(len(cpu), 'counter')} of CPU {are(seldom)} scraped less often than "
+                f"every {apart_s:g} s; growth is even between scrapes."
             )
         series = scraped
     containers = part(series, window, str(path), labels, hold_s)
@@ -124,7 +124,7 @@ def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> tuple[Wi
     steps = np.concatenate([np.diff(entry.times_s) for entry in cpu])
     if step_s is None and not steps.size:
         raise TraceError(f"{path}: every series of {names.CPU} has one sample; a counter needs two")
-    apart_s = _usual(steps) if steps.size else float(step_s or 0.0)
+    apart_s = usual(steps) if steps.size else float(step_s or 0.0)
     step_s = apart_s if step_s is None else step_s
     if not (np.isfinite(step_s) and step_s >= 1e-3):
         raise TraceError(f"{path}: a step of {step_s:g} s, expected a millisecond or more")
@@ -134,18 +134,18 @@ def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> tuple[Wi
     return Window(first_s, step_s, max(1, ceil(min(intervals, 1e12) - 0.5))), apart_s
 
 
-def _usual(steps: Floats) -> float:
+def usual(steps: Floats) -> float:
     """Return the usual distance of samples, s: the mean of the distances close to the most frequent one.
 
     Scrapes come late or early, so distances vary. From one second on the result is rounded to tenths of a
     second, because trace intervals of any length are multiples of a tenth.
     """
     values, counts = np.unique(np.round(steps, 3), return_counts=True)
-    usual = float(values[np.argmax(counts)])
+    apart_s = float(values[np.argmax(counts)])
     for _ in range(_ROUNDS):
-        near = steps[np.abs(steps - usual) <= _JITTER * usual]
-        usual = float(np.mean(near)) if near.size else usual
-    return round(usual, 1 if usual >= 1 else 6)
+        near = steps[np.abs(steps - apart_s) <= _JITTER * apart_s]
+        apart_s = float(np.mean(near)) if near.size else apart_s
+    return round(apart_s, 1 if apart_s >= 1 else 6)
 
 
 def _own(entry: Series) -> dict[str, str]:

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from traces.prometheus import names
 from traces.prometheus.counters import at_ends, growth, mean_rate, went_on
-from traces.prometheus.in_force import LISTED, NOTHING, UNSEEN, Entries, counted, settings, shares
+from traces.prometheus.in_force import LISTED, NOTHING, UNSEEN, Entries, events, settings, shares
 from traces.prometheus.series import REPLICA_LABELS, Samples, Series, Window, merged
 from traces.prometheus.workloads import Owner, by_name, by_state, init_containers, label
 from traces.schema import MOST_READ_CELLS, Floats, UsageTrace, select, validate
 from twinbed import TraceError
+from twinbed.text import are, counted
 
 HOLD_S = 300.0
 """Longest time without a sample over which a counter's growth counts, s: Prometheus' own look-back."""
@@ -140,7 +141,7 @@ def part(
         began = bool(used.times_s.size) and used.times_s[0] > edges[0] + step_s
         for name, changes in (
             *settings(samples, own, window, replica_labels).items(),
-            *counted(samples, own, window, began, replica_labels).items(),
+            *events(samples, own, window, began, replica_labels).items(),
             *shares(samples, window, present[row], hold_s).items(),
         ):
             entries[name].append((row, changes))
@@ -246,8 +247,8 @@ def check_cells(source: str, window: Window, containers: int, max_cells: int = M
     """Raise TraceError if the trace would have more than max_cells."""
     if window.intervals * containers > max_cells:
         raise TraceError(
-            f"{source}: {window.intervals} intervals × {containers} containers are more than {max_cells} "
-            "cells; take a longer step, a shorter time or a narrower selector"
+            f"{source}: {counted(window.intervals, 'interval')} × {counted(containers, 'container')} are "
+            f"more than {max_cells} cells; take a longer step, a shorter time or a narrower selector"
         )
 
 
@@ -383,8 +384,8 @@ def _notes(
 ) -> list[str]:
     workloads = {(owner.namespace, owner.workload, owner.container) for owner in owners}
     notes = [
-        f"{_counted(len(owners), 'container')} of pods, which {_are(len(owners))} "
-        f"{_counted(len(workloads), 'container')} of workloads; "
+        f"{counted(len(owners), 'container')} of pods, which {are(len(owners))} "
+        f"{counted(len(workloads), 'container')} of workloads; "
         "each pod's container is a column, absent before it starts and after it ends."
     ]
     rows = np.arange(len(trace.present))[:, None]
@@ -393,32 +394,25 @@ def _notes(
     hidden = int((last - first + 1).sum() - trace.present.sum())
     if hidden:
         notes.append(
-            f"{hidden} intervals ({100 * hidden / (hidden + trace.present.sum()):.2g} %) lie in holes longer "
-            f"than {hold_s:g} s and are absent; over shorter holes a counter's growth is even."
+            f"{counted(hidden, 'interval')} ({100 * hidden / (hidden + trace.present.sum()):.2g} %) in holes "
+            f"longer than {hold_s:g} s {are(hidden)} absent; over shorter holes a counter's growth is even."
         )
     guessed = len({(own.namespace, own.pod) for own in owners} - set(known))
     if unseen:
         notes.append(
-            f"{_counted(unseen, 'container')} {_are(unseen)} left out: "
+            f"{counted(unseen, 'container')} {are(unseen)} left out: "
             f"no two samples at most {hold_s:g} s apart."
         )
-    if guessed == 1:
-        notes.append("1 pod has no kube_pod_owner; its workload follows from its name.")
-    elif guessed:
-        notes.append(f"{guessed} pods have no kube_pod_owner; their workloads follow from the pods' names.")
+    if guessed:
+        notes.append(
+            f"No kube_pod_owner names the workload of {counted(guessed, 'pod')}; the pod's name shows it "
+            "instead."
+        )
     if dropped:
         notes.append(
-            f"{_counted(dropped, 'sample')} {_are(dropped)} NaN or infinite, "
+            f"{counted(dropped, 'sample')} {are(dropped)} NaN or infinite, "
             "and left out as if nothing had been scraped."
         )
     if names.MEMORY not in has:
         notes.append(f"There is no {names.MEMORY}: memory is 0 throughout.")
     return notes
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"

@@ -98,7 +98,7 @@ def settings(
     return {name: entries for name, entries in changes.items() if entries.interval.size}
 
 
-def counted(
+def events(
     samples: Get,
     own: Mapping[str, list[Series]],
     window: Window,
@@ -116,7 +116,7 @@ def counted(
         at_s, value = _points(merged(killed, window.step_s, replica_labels))
         kills = _told_of(restarts, at_s[value > 0], window.step_s / 2)
     counts = {
-        name: _in_intervals(*events, window) for name, events in zip(COUNTS, (restarts, kills), strict=True)
+        name: _in_intervals(*told, window) for name, told in zip(COUNTS, (restarts, kills), strict=True)
     }
     return {name: entries for name, entries in counts.items() if entries.interval.size}
 

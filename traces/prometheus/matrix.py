@@ -152,13 +152,9 @@ class MatrixReader:
         try:
             table = pa.csv.read_csv(pa.BufferReader(lines), read_options=_READ, convert_options=_CONVERT)
         except pa.ArrowInvalid:
-            raise TraceError(
-                f'{self._source}: the values of series {len(self._lists) + 1} are not pairs [time, "value"]'
-            ) from None
+            raise self._no_pairs(len(self._lists) + 1) from None
         if table.num_rows != lines.count(b"\n") + 1 or b"]" in lines:
-            raise TraceError(
-                f'{self._source}: the values of series {len(self._lists) + 1} are not pairs [time, "value"]'
-            )
+            raise self._no_pairs(len(self._lists) + 1)
         times_s, values = (
             np.asarray(table.column(name).to_numpy(), np.float64) for name in ("time_s", "value")
         )
@@ -210,8 +206,11 @@ class MatrixReader:
         if not isinstance(labels, dict) or not all(isinstance(text, str) for text in labels.values()):
             raise TraceError(f"{self._source}: the labels of series {number} are not text")
         if not isinstance(place, int) or not 0 <= place < len(self._lists):
-            raise TraceError(f'{self._source}: the values of series {number} are not pairs [time, "value"]')
+            raise self._no_pairs(number)
         return series_of(self._source, labels, *self._lists[place], metric=self._metric)
+
+    def _no_pairs(self, number: int) -> TraceError:
+        return TraceError(f'{self._source}: the values of series {number} are not pairs [time, "value"]')
 
     def _cut(self) -> TraceError:
         if self._skeleton and self._skeleton[0].lstrip().startswith(b'{"metric"'):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import zlib
 from array import array
 from collections.abc import Iterator
 from functools import partial
@@ -28,10 +27,9 @@ from numpy.typing import NDArray
 
 from traces.readers.chakra_pb2 import GlobalMetadata, Node, NodeType
 from traces.readers.job_trace import UNMARKED, Real, Told, TrainingTrace, element_bytes, training_trace
-from traces.readers.json_stream import MOST_TEXT_BYTES, objects
-from traces.readers.table import MOST_FILE_BYTES
+from traces.readers.json_stream import MOST_TEXT_BYTES, objects, opened
 from twinbed import TraceError
-from twinbed.files import MIB, open_regular
+from twinbed.files import MIB
 
 MOST_NODES = 1_000_000
 """Largest number of nodes of a trace. A step of a large model has some hundred thousand."""
@@ -62,22 +60,11 @@ def read(path: Path, ranks: int | None = None) -> TrainingTrace:
 
     Raises TraceError that names the file and what is missing.
     """
-    with open_regular(path, MOST_FILE_BYTES, TraceError) as raw:
-        packed = raw.peek(2)[:2] == b"\x1f\x8b"
-        try:
-            kept = _Kept(path)
-            for node in _nodes(gzip.GzipFile(fileobj=raw) if packed else raw, str(path)):
-                kept.take(node)
-            return kept.trace(ranks)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise TraceError(f"{path}: not a whole gzip file ({error}); export it again") from None
-        except UnicodeDecodeError as error:
-            raise TraceError(f"{path}: not UTF-8 text (byte {error.start})") from None
-        except (
-            AttributeError, DecodeError, LookupError, OverflowError, ParseError, RecursionError, TypeError,
-            ValueError,
-        ) as error:  # fmt: skip
-            raise TraceError(f"{path}: a node of another form than Chakra's ({str(error)!r})") from None
+    with opened(path, "a node of another form than Chakra's", DecodeError, ParseError) as file:
+        kept = _Kept(path)
+        for node in _nodes(file, str(path)):
+            kept.take(node)
+        return kept.trace(ranks)
 
 
 def _nodes(file: BufferedReader | gzip.GzipFile, where: str) -> Iterator[Node]:
@@ -276,7 +263,7 @@ class _Kept:
                 if not waits[child]:
                     heappush(next_up, (ready[child], child))
         if left:
-            raise TraceError(f"{self._path}: {left} nodes wait for each other; convert it again")
+            raise TraceError(f"{self._path}: {left} of its nodes wait for each other; convert it again")
         return begin
 
 

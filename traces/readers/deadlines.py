@@ -139,8 +139,8 @@ def _variant(row: Mapping[Hashable, object], zones: Mapping[str, str], only: Map
 
 
 def _series(path: Path) -> dict[str, _Series]:
-    names = [name for name in ("tick", "available", "spot_usd_h") if name in table.header(path)]
-    frame = _read(path, ("trace",), names)
+    price = ["spot_usd_h"] if "spot_usd_h" in table.header(path) else []
+    frame = _read(path, ("trace",), ("tick", "available", *price))
     series = {}
     for name, rows in frame.groupby("trace", sort=True):
         tick = rows["tick"].to_numpy(np.int64)
@@ -148,8 +148,6 @@ def _series(path: Path) -> dict[str, _Series]:
             raise TraceError(
                 f"{path}: column tick: {name} leaves ticks out; every tick is needed once, in order"
             )
-        price = np.full(tick.size, np.nan)
-        if "spot_usd_h" in rows:
-            price = rows["spot_usd_h"].to_numpy(np.float64)
-        series[str(name)] = _Series(int(tick[0]), rows["available"].to_numpy() > 0, price)
+        spot_usd_h = rows["spot_usd_h"].to_numpy(np.float64) if price else np.full(tick.size, np.nan)
+        series[str(name)] = _Series(int(tick[0]), rows["available"].to_numpy() > 0, spot_usd_h)
     return series

@@ -15,6 +15,7 @@ import numpy as np
 from traces.readers import table
 from traces.readers.regular import onto_grid
 from traces.schema import UsageTrace
+from twinbed.text import counted
 
 FILES = ("socialnetwork_pod_metrics_10s.csv.gz",)
 COLUMNS = ("pod", "timestamp", "cpu_usage", "memory_working_set", "service")
@@ -37,5 +38,5 @@ def read(path: Path, *, max_hold_s: float = 30.0) -> UsageTrace:
         "social-network",
         {"source": "DeathStarBench social network, monitoring data"},
         "DeathStarBench social network pods; the trace ends with the last CPU sample.",
-        f"{nodes} node series are not containers and were not read.",
+        f"The series of {counted(nodes, 'node')} are not of containers and were not read.",
     )

@@ -17,6 +17,7 @@ from traces.readers import table
 from traces.readers.regular import onto_grid
 from traces.schema import UsageTrace
 from twinbed import TraceError
+from twinbed.text import counted
 
 FILES = ("gcd_job_cpu_mem_5min.csv.gz",)
 COLUMNS = ("job", "day", "t_s", "cpu_pct", "mem_pct")
@@ -43,6 +44,6 @@ def read(
         "google",
         {"source": "Google cluster data 2011, jobs", "day": str(day)},
         f"Google 2011 jobs, day {day}. The reservation is unknown: 100 % is taken as "
-        f"{capacity_cores:g} cores and {capacity_bytes / 2**20:g} MiB for every job.",
+        f"{counted(capacity_cores, 'core')} and {capacity_bytes / 2**20:g} MiB for every job.",
         prefix="job-",
     )

@@ -25,6 +25,7 @@ from traces.readers.plain_csv import is_long
 from traces.readers.regular import onto_grid
 from traces.schema import MOST_READ_CELLS, Floats, UsageTrace
 from twinbed import TraceError
+from twinbed.text import counted
 
 TIME = "Time"
 """Grafana's name of the time column."""
@@ -54,9 +55,11 @@ def read(
     quantity: quantity of the columns with legends. The other options are those of traces.readers.query_range.
     Raises TraceError, which names the line and column.
     """
-    if quantity is None:
-        return history(path, step_s, replica_label, hold_s, max_cells)
     times_s, columns = _columns(path, max_cells)
+    if quantity is None:
+        order = np.argsort(times_s, kind="stable")
+        series = [_series(path, name, times_s[order], values[order]) for name, values in columns.items()]
+        return files.history(path, series, max_cells, step_s, replica_label, hold_s, repeats=True)
     rows, count = len(times_s), len(columns)
     container = pd.Series(np.repeat(list(columns), rows))
     cpu = np.concatenate([*columns.values()]) * UNITS[quantity][1]
@@ -65,7 +68,7 @@ def read(
         raise TraceError(
             f"{path}: a single time does not show the interval; give --trace-option step_s=SECONDS"
         )
-    step_s = float(np.median(steps)) if step_s is None else step_s
+    step_s = files.usual(steps) if step_s is None else step_s
     if not (np.isfinite(step_s) and step_s >= 1e-3):
         raise TraceError(f"{path}: a step of {step_s:g} s, expected a millisecond or more")
     grid = onto_grid(
@@ -74,29 +77,9 @@ def read(
     return grid.trace(
         "app",
         {"source": path.name, "format": "Grafana CSV"},
-        f"Read {path.name}: {count} legends as {quantity}; each value is taken for the interval after it.",
+        f"Read {path.name}: {counted(count, 'legend')} as {quantity}; each value is taken for the interval "
+        "after it.",
         "The source has no memory: memory is 0 throughout.",
-    )
-
-
-def history(
-    path: Path,
-    step_s: float | None = None,
-    replica_label: str | None = None,
-    hold_s: float = HOLD_S,
-    max_cells: int = MOST_READ_CELLS,
-) -> ClusterHistory:
-    """Return the history in a CSV whose columns are named by whole series. Options are as in `read`."""
-    times_s, columns = _columns(path, max_cells)
-    order = np.argsort(times_s, kind="stable")
-    return files.history(
-        path,
-        [_series(path, name, times_s[order], values[order]) for name, values in columns.items()],
-        max_cells,
-        step_s,
-        replica_label,
-        hold_s,
-        repeats=True,
     )
 
 

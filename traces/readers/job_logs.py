@@ -98,8 +98,8 @@ _SWF_FIELDS = 18
 def read_swf(path: Path) -> JobLog:
     """Return the jobs of a file in the standard workload format. Its processors stand for GPUs."""
     rows = []
-    for number, line in enumerate(_text(path).splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith(";"):
+    for number, line in _lines(path):
+        if line.lstrip().startswith(";"):
             continue
         fields = line.split()
         try:
@@ -132,14 +132,8 @@ def read_sacct(path: Path) -> JobLog:
     never started are left out, and, if there is a column End, those that have not ended. So are the steps of
     a job (`7.batch`), which sacct prints without -X: they had the job's GPUs.
     """
-    lines = [line for line in _text(path).splitlines() if line.strip()]
-    cells = [line.split("|") for line in lines]
-    if len(cells) < 2:
-        raise TraceError(f"{path}: no jobs below the header; make it with sacct -X -P")
-    wrong = next((place for place, row in enumerate(cells, start=1) if len(row) != len(cells[0])), None)
-    if wrong is not None:
-        raise TraceError(f"{path}: line {wrong}: other fields than the header; make it with sacct -P")
-    rows = pd.DataFrame(cells[1:], columns=cells[0], index=pd.RangeIndex(2, len(cells) + 1))
+    cells = [(number, line.split("|")) for number, line in _lines(path)]
+    rows = _table(path, cells, "make it with sacct -X -P")
     table.require(path, list(rows.columns), ("Submit", "Start", "ElapsedRaw", "Partition"))
     asked = table.only(path, rows, ("ReqTRES", "AllocTRES"))
     if "JobID" in rows:
@@ -179,18 +173,13 @@ def read_kubernetes(path: Path) -> JobLog:
     PARALLELISM (number of pods of a job). `<none>` is a missing value. GPUS may list several containers
     (`4,<none>`), in a CSV within quotes. Pods that have not ended are left out together with their gang.
     """
-    lines = [(number, line) for number, line in enumerate(_text(path).splitlines(), start=1) if line.strip()]
+    lines = _lines(path)
     comma = bool(lines) and "," in lines[0][1]
     try:
-        cells = [next(csv.reader([line])) if comma else line.split() for _, line in lines]
+        cells = [(number, next(csv.reader([line])) if comma else line.split()) for number, line in lines]
     except csv.Error as error:
         raise TraceError(f"{path}: not CSV ({error})") from None
-    if len(cells) < 2:
-        raise TraceError(f"{path}: no jobs below the header; make it with kubectl get pods -o custom-columns")
-    wrong = next((place for place, row in enumerate(cells) if len(row) != len(cells[0])), None)
-    if wrong is not None:
-        raise TraceError(f"{path}: line {lines[wrong][0]}: other fields than the header")
-    rows = pd.DataFrame(cells[1:], columns=cells[0], index=[number for number, _ in lines[1:]])
+    rows = _table(path, cells, "make it with kubectl get pods -o custom-columns")
     table.require(path, list(rows.columns), _KUBERNETES)
     gpus = pd.Series([_gpus_of(path, line, cell) for line, cell in rows["GPUS"].items()], index=rows.index)
     if "PARALLELISM" in rows:
@@ -252,8 +241,23 @@ FORMATS: Mapping[str, Callable[[Path], JobLog]] = {
 """Format → its reader."""
 
 
-def _text(path: Path) -> str:
-    return read_user_text(path, MOST_TEXT_BYTES, TraceError).removeprefix("\ufeff")
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """Return the lines that are not blank, with their numbers."""
+    text = read_user_text(path, MOST_TEXT_BYTES, TraceError).removeprefix("\ufeff")
+    return [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+
+
+def _table(path: Path, cells: Sequence[tuple[int, list[str]]], cure: str) -> pd.DataFrame:
+    """Return rows of text by column, indexed by the number of their line. cells: lines, the header first."""
+    if len(cells) < 2:
+        raise TraceError(f"{path}: no jobs below the header; {cure}")
+    header = cells[0][1]
+    if len(set(header)) < len(header):
+        raise TraceError(f"{path}: line {cells[0][0]}: a column appears twice; {cure}")
+    for number, row in cells:
+        if len(row) != len(header):
+            raise TraceError(f"{path}: line {number}: other fields than the header; {cure}")
+    return pd.DataFrame([row for _, row in cells[1:]], [number for number, _ in cells[1:]], header)
 
 
 def _gpus_of_tres(text: str) -> int:

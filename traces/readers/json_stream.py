@@ -1,24 +1,52 @@
-"""Read JSON objects that follow each other in a file that is too large for the memory.
+"""Open a profiler's trace, and read JSON objects that follow each other in a file larger than the memory.
 
 For: traces of profilers (kineto.py, chakra.py). Not for: files that fit into memory.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
 from typing import Any, TextIO, cast
 
+from traces.readers.table import MOST_FILE_BYTES
 from twinbed import TraceError
-from twinbed.files import MIB
+from twinbed.files import MIB, open_regular
 
 MOST_TEXT_BYTES = 2048 * MIB
 """Largest size of a trace's unpacked text, bytes: some ten million events."""
 _MOST_OBJECT_BYTES = MIB
 """Largest size of one object's text, bytes."""
 
+_OTHER_FORM = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
+"""Python's errors about a value of another form than expected."""
+
 _BETWEEN = re.compile(r"[\s,]*")
+
+
+@contextmanager
+def opened(path: Path, form: str, *errors: type[Exception]) -> Iterator[BufferedReader | gzip.GzipFile]:
+    """Open a trace, gzipped or not, to be read inside the block. form: name of an event of another form.
+
+    Raises TraceError that names the path, for damage, for Python's errors about values of another form than
+    expected, and for `errors`, which are a parser's.
+    """
+    other: tuple[type[Exception], ...] = (*_OTHER_FORM, *errors)
+    with open_regular(path, MOST_FILE_BYTES, TraceError) as raw:
+        try:
+            yield gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise TraceError(f"{path}: not a whole gzip file ({error}); export it again") from None
+        except UnicodeDecodeError as error:
+            raise TraceError(f"{path}: not UTF-8 text (byte {error.start})") from None
+        except other as error:
+            raise TraceError(f"{path}: {form} ({error!r})") from None
 
 
 def objects(file: TextIO, text: str, where: str, closing: str = "") -> Iterator[dict[str, Any]]:

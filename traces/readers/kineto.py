@@ -9,11 +9,9 @@ names of keys.
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import re
-import zlib
 from array import array
 from functools import partial
 from math import prod
@@ -23,17 +21,10 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.readers.job_trace import (
-    Real,
-    Told,
-    TrainingTrace,
-    element_bytes,
-    training_trace,
-)
-from traces.readers.json_stream import objects
-from traces.readers.table import MOST_FILE_BYTES
+from traces.readers.job_trace import Real, Told, TrainingTrace, element_bytes, training_trace
+from traces.readers.json_stream import objects, opened
 from twinbed import TraceError
-from twinbed.files import MIB, open_regular
+from twinbed.files import MIB
 
 MOST_COLLECTIVES = 1_000_000
 """Largest number of collectives of a trace."""
@@ -53,24 +44,16 @@ _NAMES = (
 
 def read(path: Path) -> TrainingTrace:
     """Return the steps in a trace. Raises TraceError that names the file and what is missing."""
-    with open_regular(path, MOST_FILE_BYTES, TraceError) as raw:
-        packed = raw.peek(2)[:2] == b"\x1f\x8b"
-        try:
-            text = io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if packed else raw, "utf-8")
-            head, rest = _opened(text, str(path))
-            kept = _Kept()
-            for event in objects(text, rest, str(path), "]"):
-                kept.take(event)
-            return kept.trace(path, head)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise TraceError(f"{path}: not a whole gzip file ({error}); export it again") from None
-        except UnicodeDecodeError as error:
-            raise TraceError(f"{path}: not UTF-8 text (byte {error.start})") from None
-        except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            raise TraceError(f"{path}: an event of another form than Kineto's ({error!r})") from None
+    with opened(path, "an event of another form than Kineto's") as file:
+        text = io.TextIOWrapper(file, "utf-8")
+        head, rest = _begun(text, str(path))
+        kept = _Kept(path)
+        for event in objects(text, rest, str(path), "]"):
+            kept.take(event)
+        return kept.trace(head)
 
 
-def _opened(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
+def _begun(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
     """Return the facts before the events, and the text that was read beyond them."""
     text = ""
     while (begin := _EVENTS.search(text)) is None:
@@ -88,13 +71,14 @@ def _opened(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
 class _Kept:
     """The facts kept about the events. Times are in µs."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._steps: dict[bool, dict[int, tuple[float, float]]] = {True: {}, False: {}}
         self._busy = {True: array("d"), False: array("d")}
         self._calls: dict[bool, list[tuple[float, float, str, dict[str, Any]]]] = {True: [], False: []}
 
     def take(self, event: dict[str, Any]) -> None:
-        """Keep the relevant facts of an event."""
+        """Keep the relevant facts of an event. Raises TraceError for too many collectives."""
         if event.get("ph") != "X":
             return
         kind, name = event.get("cat"), event["name"]
@@ -112,13 +96,13 @@ class _Kept:
                 self._busy[on_gpu].extend(span)
         elif kind == "user_annotation" and name.startswith("gloo:"):
             self._calls[False].append((*span, name, event.get("args", {})))
+        if max(map(len, self._calls.values())) > MOST_COLLECTIVES:
+            raise TraceError(f"{self._path}: more than {MOST_COLLECTIVES:,} collectives; profile fewer steps")
 
-    def trace(self, path: Path, head: dict[str, Any]) -> TrainingTrace:
+    def trace(self, head: dict[str, Any]) -> TrainingTrace:
         """Return the steps. Raises TraceError."""
-        if sum(map(len, self._calls.values())) > MOST_COLLECTIVES:
-            raise TraceError(f"{path}: more than {MOST_COLLECTIVES:,} collectives; profile fewer steps")
         on_gpu = bool(self._busy[True])
-        numbers, edges = self._windows(path, on_gpu)
+        numbers, edges = self._windows(on_gpu)
         job = head.get("distributedInfo") or {}
         ranks = int(job.get("world_size", 1))
         return training_trace(
@@ -129,16 +113,17 @@ class _Kept:
             edges,
             np.array(self._busy[on_gpu], np.float64).reshape(-1, 2),
             (
-                (begin, end, partial(_called, path, name, given, ranks))
+                (begin, end, partial(_called, self._path, name, given, ranks))
                 for begin, end, name, given in self._calls[on_gpu]
             ),
         )
 
-    def _windows(self, path: Path, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
+    def _windows(self, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
         """Return int64[n], the steps' numbers, and float64[n + 1], their begins and the last end, µs."""
         steps = self._steps[on_gpu] or self._steps[False]
         if not steps:
-            raise TraceError(f"{path}: no ProfilerStep; call profiler.step() after each step of the job")
+            cure = "call profiler.step() after each step of the job"
+            raise TraceError(f"{self._path}: no ProfilerStep; {cure}")
         numbers = sorted(steps)
         begins = [steps[number][0] for number in numbers]
         edges = np.array([*begins, steps[numbers[-1]][1]])
@@ -146,7 +131,7 @@ class _Kept:
             # The GPU runs behind the host by about the same time in each step, so the last is cut short.
             numbers, edges = numbers[:-1], edges[:-1]
         if not (np.diff(edges) > 0).all() or not np.isfinite(edges).all():
-            raise TraceError(f"{path}: ProfilerStep: the steps do not follow each other")
+            raise TraceError(f"{self._path}: ProfilerStep: the steps do not follow each other")
         return np.array(numbers), edges
 
 
@@ -162,12 +147,8 @@ def _called(path: Path, name: str, given: dict[str, Any], ranks: int) -> Told:
         return operation, 0.0, 1, ranks
     shapes = [shape for shape in given.get("Input Dims", []) if shape]
     if not shapes:
-        cure = (
-            "profile with record_shapes=True"
-            if name.startswith("gloo")
-            else "profile with PyTorch 2.4 or later"
-        )
-        raise TraceError(f"{path}: {name}: its size is not in the trace; {cure}")
+        cure = "record_shapes=True" if name.startswith("gloo") else "PyTorch 2.4 or later"
+        raise TraceError(f"{path}: {name}: its size is not in the trace; profile with {cure}")
     element = _element(path, name, given["Input type"][0])
     # Gloo's span has the size of the input, but the size of an all-gather is that of its output.
     count = sum(map(prod, shapes)) * (ranks if operation == "all_gather" else 1)

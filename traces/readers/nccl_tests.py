@@ -59,9 +59,9 @@ def read(path: Path) -> NcclTimes:
             rows.append((size, time_us))
     if len(ranks) < 2:
         raise TraceError(
-            f"{path}: {len(ranks)} lines `#  Rank …`; expected nccl-tests' output with 2 or more"
+            f"{path}: lines `#  Rank …`: {len(ranks)}; expected nccl-tests' output with 2 or more"
         )
     if len(rows) < 2:
-        raise TraceError(f"{path}: {len(rows)} lines with a size and a time; expected 2 or more")
+        raise TraceError(f"{path}: lines with a size and a time: {len(rows)}; expected 2 or more")
     size_bytes, time_us = np.array(rows).T
     return NcclTimes(operation, len(ranks), size_bytes, time_us / 1e6)

@@ -1,10 +1,10 @@
-"""Read a user's CSV in long form (one line per container and time) or wide form (one column per container).
+"""Read a user's table in long form (one line per container and time) or wide form (one column per container).
 
-docs/how-to/bring-your-own-trace.md shows the format with examples. Units come from column names alone
-(`COLUMNS` lists them all) and are never guessed. A line's time is the start of its interval, and all
-intervals are equally long. A container may begin late or end early (long: no lines; wide: empty cells). A gap
-while it runs is an error, unless the option `fill` says how to fill it. Disorder, duplicates, NaN, infinity
-and negative numbers are errors.
+It is CSV or Parquet. docs/how-to/bring-your-own-trace.md shows the format with examples. Units come from
+column names alone (`COLUMNS` lists them all) and are never guessed. A line's time is the start of its
+interval, and all intervals are equally long. A container may begin late or end early (long: no lines; wide:
+empty cells). A gap while it runs is an error, unless the option `fill` says how to fill it. Disorder,
+duplicates, NaN, infinity and negative numbers are errors.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from traces.parquet_file import is_parquet
 from traces.readers import table
 from traces.schema import LATEST_S, MOST_READ_CELLS, QUANTITIES, Floats, UsageTrace
 from twinbed import TraceError
+from twinbed.text import counted
 
 TIME = {"time": 1.0, "time_s": 1.0, "timestamp": 1.0, "time_ms": 1e-3, "Time": 1e-3}
 """Name of the time column → seconds per unit. ISO 8601 text is accepted under all names except time_ms.
@@ -81,7 +83,7 @@ def read(
     max_cells: int = MOST_READ_CELLS,
     fill: Fill | None = None,
 ) -> UsageTrace:
-    """Return the trace in a long or wide CSV (`.gz` too).
+    """Return the trace in a long or wide table, which is CSV (`.gz` too) or Parquet.
 
     app: application of containers for which the file has none
     interval_s: length of an interval, s; needed only if the file has a single time
@@ -102,12 +104,7 @@ def read(
 
 
 def _long(
-    path: Path,
-    frame: pd.DataFrame,
-    app: str,
-    interval_s: float | None,
-    max_cells: int,
-    fill: Fill | None,
+    path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, max_cells: int, fill: Fill | None
 ) -> UsageTrace:
     time_name = table.only(path, frame, tuple(TIME))
     unknown = [c for c in frame if c not in {*TIME, *NAME, *APP, *COLUMNS}]
@@ -120,15 +117,14 @@ def _long(
     times = _times(path, frame[time_name])
     _check_order(path, times, lines, code, list(containers))
     row, interval_s = _rows(path, times, lines, code, interval_s, fill)
-    rows = int(row.max()) + 1
-    _check_cells(path, rows, len(containers), max_cells)
+    rows = _row_count(path, row, len(containers), max_cells)
     if fill is None:
         _check_gaps(path, row, lines, code, list(containers), interval_s)
     present = np.zeros((rows, len(containers)), np.bool_)
     present[row, code] = True
     arrays: dict[str, Floats] = {}
     for name, quantity, unit in values_of:
-        values = np.zeros(present.shape)
+        values = np.full(present.shape, 0.0 if fill is None else np.nan)
         values[row, code] = _usage(path, frame[name]) * unit
         arrays[quantity] = values
     apps = _apps(path, frame, code, len(containers), app)
@@ -150,12 +146,7 @@ def _names(path: Path, frame: pd.DataFrame) -> pd.Series[str]:
 
 
 def _wide(
-    path: Path,
-    frame: pd.DataFrame,
-    app: str,
-    interval_s: float | None,
-    max_cells: int,
-    fill: Fill | None,
+    path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, max_cells: int, fill: Fill | None
 ) -> UsageTrace:
     time_name = str(frame.columns[0])
     targets = [_target(str(name)) for name in frame.columns[1:]]
@@ -167,8 +158,7 @@ def _wide(
     code = np.zeros(len(times), np.int64)
     _check_order(path, times, lines, code, None)
     row, interval_s = _rows(path, times, lines, code, interval_s, fill)
-    rows = int(row.max()) + 1
-    _check_cells(path, rows, len(containers), max_cells)
+    rows = _row_count(path, row, len(containers), max_cells)
     cells: dict[str, Floats] = {}
     column_of = {container: column for column, container in enumerate(containers)}
     for name, (container, quantity, unit) in zip(frame.columns[1:], targets, strict=True):
@@ -184,12 +174,11 @@ def _wide(
     if "cpu_cores" not in cells:
         raise TraceError(f"{path}: no CPU column; expected one column per container, or NAME.cpu_cores")
     present = ~np.isnan(cells["cpu_cores"])
-    if fill is None:
-        _check_presence(path, frame, containers, present, cells)
-    elif not present.any(axis=0).all():
+    if not present.any(axis=0).all():
         empty = containers[int(np.argmin(present.any(axis=0)))]
         raise TraceError(f"{path}: container {empty!r} has no CPU value")
     if fill is None:
+        _check_presence(path, frame, containers, present, cells)
         cells = {quantity: np.nan_to_num(values, nan=0.0) for quantity, values in cells.items()}
     apps = (app,) * len(containers)
     return _trace(path, containers, apps, float(times[0]), interval_s, present, cells, fill)
@@ -214,8 +203,6 @@ def _check_presence(
     """Raise TraceError unless each container has all its quantities from its first CPU value to its last."""
     for column, container in enumerate(containers):
         rows = np.flatnonzero(present[:, column])
-        if not rows.size:
-            raise TraceError(f"{path}: container {container!r} has no CPU value")
         inside = slice(rows[0], rows[-1] + 1)
         for quantity, values in cells.items():
             empty = np.isnan(values[:, column])
@@ -327,9 +314,9 @@ def _cure(intervals: float) -> str:
     return "round all times to whole intervals, which all containers share"
 
 
-def _filled(values: Floats, known: NDArray[np.bool_], span: NDArray[np.bool_], fill: Fill) -> Floats:
-    """Return float64[row, container] with gaps (also NaN) within `span` filled, and 0 outside of it."""
-    frame = pd.DataFrame(np.where(known, values, np.nan))
+def _filled(values: Floats, span: NDArray[np.bool_], fill: Fill) -> Floats:
+    """Return float64[row, container] with gaps (NaN) within `span` filled, and 0 outside of it."""
+    frame = pd.DataFrame(np.where(span, values, np.nan))
     if fill == "hold":
         frame = frame.ffill().bfill()
     elif fill == "linear":
@@ -362,17 +349,20 @@ def _check_gaps(
         at = bad[np.argmin(lines[order][bad + 1])]
         lost = row[order][at + 1] - row[order][at] - 1
         raise TraceError(
-            f"{path}: line {lines[order][at + 1]}: a gap of {lost} intervals of container "
+            f"{path}: line {lines[order][at + 1]}: a gap of {counted(int(lost), 'interval')} of container "
             f"{containers[code[order][at]]!r} before it, expected a line every {interval_s:g} s; {_CURE}"
         )
 
 
-def _check_cells(path: Path, rows: int, columns: int, max_cells: int) -> None:
+def _row_count(path: Path, row: NDArray[np.int64], columns: int, max_cells: int) -> int:
+    """Return the number of rows. Raises TraceError if they make more than max_cells cells."""
+    rows = int(row.max()) + 1
     if rows * columns > max_cells:
         raise TraceError(
-            f"{path}: {rows} intervals × {columns} containers are more than max_cells = {max_cells}; "
-            "cut the file, or give --trace-option max_cells=NUMBER"
+            f"{path}: {counted(rows, 'interval')} × {counted(columns, 'container')} are more than "
+            f"max_cells = {max_cells}; cut the file, or give --trace-option max_cells=NUMBER"
         )
+    return rows
 
 
 def _usage(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) -> Floats:
@@ -382,7 +372,9 @@ def _usage(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) -> 
 
 
 def _value_columns(path: Path, frame: pd.DataFrame) -> list[tuple[str, str, float]]:
-    columns = [(str(name), *COLUMNS[str(name)]) for name in frame if name in COLUMNS]
+    # Exporters write all columns, also those of which they know nothing.
+    given = [str(name) for name in frame if name in COLUMNS and frame[name].ne("").any()]
+    columns = [(name, *COLUMNS[name]) for name in given]
     for quantity in QUANTITIES:
         same = [name for name, target, _ in columns if target == quantity]
         if len(same) > 1:
@@ -426,10 +418,14 @@ def _trace(
     notes = [f"Read {path.name}: the times are {interval_s:g} s apart, which is taken as the interval."]
     if fill is not None:
         span = np.logical_or.accumulate(present) & np.logical_or.accumulate(present[::-1])[::-1]
-        arrays = {name: _filled(values, present, span, fill) for name, values in arrays.items()}
-        missing = int((span & ~present).sum())
+        lacking = np.zeros(span.shape, np.bool_)
+        for values in arrays.values():
+            # A container of which nothing at all is known has no gap.
+            lacking |= np.isnan(values) & ~np.isnan(values).all(axis=0)
+        missing = int((span & lacking).sum())
+        arrays = {name: _filled(values, span, fill) for name, values in arrays.items()}
         share = f", {100 * missing / span.sum():.3g} % of all" if missing else ""
-        notes.append(f"{missing:,} missing samples were filled (fill={fill}){share}.")
+        notes.append(f"Filled {counted(missing, 'missing sample')} (fill={fill}){share}.")
         present = span
     if "memory_bytes" not in arrays:
         notes.append(_NO_MEMORY)
@@ -440,7 +436,7 @@ def _trace(
         start_s=first,
         interval_s=interval_s,
         present=present,
-        metadata={"source": path.name, "format": "plain CSV"},
+        metadata={"source": path.name, "format": f"plain {'Parquet' if is_parquet(path) else 'CSV'}"},
         notes=tuple(notes),
         **arrays,
     )

@@ -10,10 +10,10 @@ look too low where spot is less than a quarter of on-demand; AWS's do not move a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from traces.readers import table
@@ -78,21 +78,14 @@ def read(path: Path) -> PriceChanges:
     rows = len(frame)
     day = np.full(rows, np.datetime64("NaT"), dtype="datetime64[D]")
     if "date" in form:
-        for row, value in enumerate(frame[form["date"]]):
-            try:
-                day[row] = np.datetime64(date.fromisoformat(str(value)))
-            except ValueError:
-                line = frame.index[row]
-                raise TraceError(
-                    f"{path}: line {line}, column date: {value!r}, expected YYYY-MM-DD"
-                ) from None
+        days = pd.to_datetime(frame[form["date"]], format="%Y-%m-%d", errors="coerce")
+        table.refuse(path, frame[form["date"]], days.isna().to_numpy(), "YYYY-MM-DD")
+        day = days.to_numpy().astype("datetime64[D]")
     prices = {}
     for kind in ("on_demand", "spot"):
-        values = frame[form[kind]].to_numpy(np.float64) if kind in form else np.full(rows, np.nan)
-        if (values < 0).any():
-            line = frame.index[int(np.argmax(values < 0))]
-            raise TraceError(f"{path}: line {line}, column {form[kind]}: a price below zero")
-        prices[kind] = values
+        prices[kind] = frame[form[kind]].to_numpy(np.float64) if kind in form else np.full(rows, np.nan)
+        if kind in form:
+            table.refuse(path, frame[form[kind]].astype("str"), prices[kind] < 0, "a price of zero or above")
     return PriceChanges(
         frame[form["name"]].to_numpy(dtype=np.object_),
         frame["region"].to_numpy(dtype=np.object_),
@@ -111,12 +104,7 @@ def availability(path: Path) -> tuple[Real, Real]:
     frame = table.read_known(path, ("t_s", "available"), ("t_s", "available"))
     t_s, available = frame["t_s"].to_numpy(np.float64), frame["available"].to_numpy(np.float64)
     table.refuse(path, frame["available"].astype("str"), available < 0, "zero or more machines")
-    late = np.flatnonzero(np.diff(t_s) <= 0)
-    if late.size:
-        line = frame.index[late[0] + 1]
-        raise TraceError(
-            f"{path}: line {line}, column t_s: {t_s[late[0] + 1]:g} is not after the row before it"
-        )
+    _refuse_late(path, frame["t_s"])
     return t_s, available
 
 
@@ -129,17 +117,19 @@ def market(path: Path) -> dict[str, tuple[Real, Real, Real]]:
     """
     numbers = ("t_s", "available", "spot_usd_h")
     frame = table.read_known(path, (*numbers, "zone"), numbers, zone="str")
-    for column, wrong in (("available", frame["available"] < 0), ("spot_usd_h", frame["spot_usd_h"] <= 0)):
-        if wrong.any():
-            line = frame.index[int(np.argmax(wrong))]
-            raise TraceError(f"{path}: line {line}, column {column}: {frame[column][line]:g} is too small")
+    for column, wrong, expected in (
+        ("available", frame["available"] < 0, "zero or more machines"),
+        ("spot_usd_h", frame["spot_usd_h"] <= 0, "a price above zero"),
+    ):
+        table.refuse(path, frame[column].astype("str"), wrong.to_numpy(), expected)
     zones = {}
     for zone, rows in frame.groupby("zone", sort=False):
-        late = np.flatnonzero(np.diff(rows["t_s"]) <= 0)
-        if late.size:
-            line = rows.index[late[0] + 1]
-            raise TraceError(
-                f"{path}: line {line}, column t_s: {rows['t_s'][line]:g} is not after the row before it"
-            )
+        _refuse_late(path, rows["t_s"])
         zones[str(zone)] = tuple(rows[column].to_numpy(np.float64) for column in numbers)
     return zones  # type: ignore[return-value]
+
+
+def _refuse_late(path: Path, t_s: pd.Series[float]) -> None:
+    """Raise TraceError for the first time that is not after the row before it."""
+    late = np.diff(t_s, prepend=-np.inf) <= 0
+    table.refuse(path, t_s.astype("str"), late, "a time after that of the row before")

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from traces.schema import MOST_READ_CELLS, Floats, UsageTrace
 from twinbed import TraceError
+from twinbed.text import are, counted
 
 CPU = "cpu_cores"
 
@@ -74,8 +75,11 @@ def onto_grid(
 ) -> Grid:
     """Return samples (arrays of one length, any order; NaN = missing) as a Grid. `values` must hold CPU.
 
-    Raises TraceError when nothing is left, or when the grid is larger than MOST_READ_CELLS.
+    Raises TraceError for a max_hold_s below zero, when nothing is left, or when the grid is larger than
+    MOST_READ_CELLS.
     """
+    if not max_hold_s >= 0:
+        raise TraceError(f"{path}: a longest hold of {max_hold_s:g} s, expected zero or above")
     code, names = pd.factorize(container.astype("str"), sort=True)
     seen = ~np.isnan(values[CPU])
     if not seen.any():
@@ -86,7 +90,8 @@ def onto_grid(
     rows = int(slot[seen].max()) + 1
     if rows * len(names) > MOST_READ_CELLS:
         raise TraceError(
-            f"{path}: {rows} intervals × {len(names)} containers are more than {MOST_READ_CELLS} cells"
+            f"{path}: {counted(rows, 'interval')} × {counted(len(names), 'container')} are more than "
+            f"{MOST_READ_CELLS} cells"
         )
     inside = (slot >= 0) & (slot < rows)
     order = np.flatnonzero(inside)[np.argsort(time_s[inside], kind="stable")]
@@ -95,9 +100,9 @@ def onto_grid(
         dense[name] = np.full((rows, len(names)), np.nan)
         dense[name][slot[order], code[order]] = samples[order]
     doubles = len(order) - len(np.unique(slot[order] * len(names) + code[order]))
-    source, present, kept, filled = _hold(dense[CPU], int(max_hold_s // interval_s))
+    source, present, kept, filled = _hold(dense[CPU], int(min(max_hold_s, rows * interval_s) // interval_s))
     if not kept.any():
-        raise TraceError(f"{path}: every container has a hole longer than max_hold_s = {max_hold_s:g} s")
+        raise TraceError(f"{path}: every container has a hole longer than {max_hold_s:g} s, the longest hold")
     notes = _notes(doubles, filled, int(present[:, kept].sum()), max_hold_s, list(names[~kept]))
     held = {CPU: np.take_along_axis(dense[CPU], source, axis=0)}
     for name in values.keys() - {CPU}:
@@ -136,16 +141,17 @@ def _repeat(values: Floats) -> Floats:
 def _notes(doubles: int, filled: int, cells: int, max_hold_s: float, dropped: list[str]) -> tuple[str, ...]:
     notes = []
     if doubles:
-        notes.append(f"{doubles} samples shared an interval with a later one and were left out.")
+        left_out = f"{are(doubles)} left out"
+        notes.append(f"{counted(doubles, 'sample')} shared an interval with a later one, and {left_out}.")
     if filled:
         notes.append(
-            f"{filled} missing samples ({100 * filled / cells:.2g} %) repeat the one before "
+            f"{counted(filled, 'missing sample')} ({100 * filled / cells:.2g} %) filled with the one before "
             f"(at a start, the one after), for at most {max_hold_s:g} s."
         )
     if dropped:
         shown = ", ".join(dropped[:5]) + (", …" if len(dropped) > 5 else "")
         notes.append(
-            f"{len(dropped)} containers were left out, without a sample or with a hole longer than "
+            f"{counted(len(dropped), 'container')} left out, without a sample or with a hole longer than "
             f"{max_hold_s:g} s ({shown})."
         )
     return tuple(notes)

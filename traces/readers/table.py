@@ -1,4 +1,4 @@
-"""Read tables of other programs (CSV, plain or gzipped), and report every failure in one line.
+"""Read tables of other programs (CSV, plain or gzipped, and Parquet), and report every failure in one line.
 
 For: all text readers. Not for: the meaning of columns (each reader says it), nor time grids (regular.py).
 """
@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from traces import parquet_file
+from traces.parquet_file import MOST_USER_COLUMNS
 from twinbed import TraceError
 from twinbed.files import MIB, as_text, open_regular
 from twinbed.text import printable
@@ -31,9 +33,6 @@ MOST_FILE_BYTES = 1024 * MIB
 
 MOST_LINE_BYTES = MIB
 """Longest line, bytes. It has room for 10,000 columns of a hundred characters."""
-
-MOST_COLUMNS = 10_000
-"""Largest number of columns. More containers are better stored in lines."""
 
 MOST_CELLS = 50_000_000
 """Largest number of cells of a table. They are counted while it is read."""
@@ -83,7 +82,7 @@ class _CheckedText:
             shown = printable(self._header[:120].decode("utf-8", "replace").strip().replace("\t", " "))
             raise self._wrong(1, f"expected ',' between fields and a point in numbers; the file has {shown}")
         self.names = [name.strip() for name in self._split(1, self._header)]
-        self._check_names()
+        _check_names(path, self.names)
         self._rows = self._checked()
 
     def read(self, size: int) -> bytes:
@@ -145,21 +144,20 @@ class _CheckedText:
         except csv.Error as error:
             raise self._wrong(number, f"not CSV ({error})") from None
 
-    def _check_names(self) -> None:
-        if len(self.names) > MOST_COLUMNS:
-            raise TraceError(f"{self._path}: {len(self.names)} columns, more than {MOST_COLUMNS}")
-        seen = set[str]()
-        for number, name in enumerate(self.names, start=1):
-            if not name.isprintable():
-                raise TraceError(
-                    f"{self._path}: the name of column {number} has a character that cannot be shown"
-                )
-            if name in seen:
-                raise TraceError(f"{self._path}: column {name!r} appears twice in the header")
-            seen.add(name)
-
     def _wrong(self, number: int, problem: str) -> TraceError:
         return TraceError(f"{self._path}: line {number}: {problem}")
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    if len(names) > MOST_USER_COLUMNS:
+        raise TraceError(f"{path}: {len(names)} columns, more than {MOST_USER_COLUMNS}")
+    seen = set[str]()
+    for number, name in enumerate(names, start=1):
+        if not name.isprintable():
+            raise TraceError(f"{path}: the name of column {number} has a character that cannot be shown")
+        if name in seen:
+            raise TraceError(f"{path}: column {name!r} appears twice in the header")
+        seen.add(name)
 
 
 @contextmanager
@@ -180,23 +178,59 @@ def _opened(path: Path, most_rows: int = MOST_CELLS) -> Iterator[_CheckedText]:
 
 
 def header(path: Path) -> list[str]:
-    """Return the column names in a CSV's first line.
+    """Return the column names in a CSV's first line, or of a Parquet table, whose index comes first.
 
     Raises TraceError when the file is missing, empty, binary, or not the gzip that its name claims.
     """
+    if parquet_file.is_parquet(path):
+        with parquet_file.opened(path, most_columns=MOST_USER_COLUMNS) as file:
+            return _parquet_names(path, file.schema_arrow)
     with _opened(path) as text:
         return text.names
 
 
 def read_text(path: Path, max_rows: int) -> pd.DataFrame:
-    """Return all cells of a CSV as text, one column per header name. The index is the line number in the
-    file.
+    """Return all cells of a table as text, one column per name in `header`. The index is the number of the
+    line in a CSV, and of the row in Parquet, whose missing values are empty cells.
 
     Blank lines are left out. Raises TraceError as `header` does, and on a duplicate column, a line with too
     many or too few fields, no rows, or more than max_rows rows.
     """
+    if parquet_file.is_parquet(path):
+        return _parquet_text(path, max_rows)
     with _opened(path, max_rows) as text:
         return _parsed(path, text, dtype="str", na_filter=False)
+
+
+def _parquet_names(path: Path, schema: pa.Schema) -> list[str]:
+    """Return a table's columns, those of the index of pandas first."""
+    _check_names(path, schema.names)
+    try:
+        index = [name for name in schema.pandas_metadata["index_columns"] if name in schema.names]
+    except (KeyError, RecursionError, TypeError, ValueError):
+        index = []  # the table is not from pandas
+    return [*index, *(name for name in schema.names if name not in index)]
+
+
+def _parquet_text(path: Path, max_rows: int) -> pd.DataFrame:
+    with parquet_file.opened(path, most_rows=max_rows, most_columns=MOST_USER_COLUMNS) as file:
+        names = _parquet_names(path, file.schema_arrow)
+        if file.metadata.num_rows * len(names) > MOST_CELLS:
+            raise TraceError(f"{path}: more than {MOST_CELLS} cells; select a part, or split the file")
+        cells = file.read()
+        frame = pd.DataFrame({name: _text(cells.column(name)).to_pandas() for name in names}, dtype="str")
+    if frame.empty:
+        raise TraceError(f"{path}: no rows, expected at least one")
+    frame.index = pd.RangeIndex(1, len(frame) + 1)
+    return frame
+
+
+def _text(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column as text; times are UTC if they have a zone, else as they are."""
+    if pa.types.is_timestamp(values.type) and values.type.tz is not None:
+        # The way by a number needs no table of zones.
+        values = values.cast(pa.int64()).cast(pa.timestamp(values.type.unit))
+    return values.cast(pa.string()).fill_null("")
 
 
 def _parsed(path: Path, text: _CheckedText, **options: Any) -> pd.DataFrame:

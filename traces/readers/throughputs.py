@@ -37,31 +37,31 @@ def read(path: Path, source: str | None = None) -> Throughputs:
 
     source: source whose rows are taken, if the table has a column `source` with several sources.
     """
-    rows = table.read_known(
-        path, _COLUMNS, ("num_gpus", _COLUMNS[-1]), gpu="str", placement="str", model="str"
-    )
-    if "source" in table.header(path):
-        sources = table.read_known(path, ("source",), source="str")["source"]
-        if source is None and sources.nunique() > 1:
-            raise TraceError(f"{path}: rows of {', '.join(sorted(set(sources)))}; say which source to take")
+    texts = ["gpu", "placement", "model", *(["source"] if "source" in table.header(path) else [])]
+    columns = dict.fromkeys((*_COLUMNS, *texts))
+    rows = table.read_known(path, list(columns), ("num_gpus", _COLUMNS[-1]), **dict.fromkeys(texts, "str"))
+    if "source" in rows:
+        sources = set(rows["source"])
+        if source is None and len(sources) > 1:
+            raise TraceError(f"{path}: rows of {', '.join(sorted(sources))}; say which source to take")
         if source is not None:
-            table.one_of(path, "source", source, set(sources))
-            rows = rows[(sources == source).to_numpy()]
+            table.one_of(path, "source", source, sources)
+            rows = rows[rows["source"] == source]
     wrong = ~rows["placement"].isin(("consolidated", "unconsolidated")).to_numpy()
     table.refuse(path, rows["placement"], wrong, "consolidated or unconsolidated")
-    if (rows[_COLUMNS[-1]] < 0).any():
-        raise TraceError(f"{path}: column {_COLUMNS[-1]}: a speed below 0")
+    speeds = rows[_COLUMNS[-1]]
+    table.refuse(path, speeds.astype("str"), (speeds < 0).to_numpy(), "a speed of at least 0")
     batch = [f" batch {size:g}" if size > 0 else "" for size in rows["batch_size"]]
     names = rows["model"] + batch
     types, models = tuple(sorted(set(rows["gpu"]))), tuple(sorted(set(names)))
     result: dict[int, Floats] = {}
     for gpus, group in rows.groupby("num_gpus"):
-        speeds = np.full((len(models), len(types), 2), np.nan)
+        measured = np.full((len(models), len(types), 2), np.nan)
         model = [models.index(name) for name in names[group.index]]
         kind = [types.index(name) for name in group["gpu"]]
         spread = (group["placement"] == "unconsolidated").astype(int).to_numpy()
-        speeds[model, kind, spread] = group[_COLUMNS[-1]]
-        together = np.nan_to_num(speeds[:, :, 0])
-        apart = np.where(speeds[:, :, 1] > 0, speeds[:, :, 1], together)
+        measured[model, kind, spread] = group[_COLUMNS[-1]]
+        together = np.nan_to_num(measured[:, :, 0])
+        apart = np.where(measured[:, :, 1] > 0, measured[:, :, 1], together)
         result[int(str(gpus))] = np.stack((together, apart), axis=2)
     return Throughputs(types, models, result)

@@ -10,7 +10,6 @@ from logs, not verified by MLCommons).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from twinbed import TraceError
 _PRECISIONS = {"bf16": "bf16", "amp_bf16": "mixed", "amp_fp8": "fp8"}
 _SHARDINGS = {"FULL_SHARD": "full", "SHARD_GRAD_OP": "gradients", "NO_SHARD": "none"}
 _YES_OR_NO = {"True": True, "False": False}
-_DIGITS = re.compile(r"[1-9]{1,1000}")
+_DIGITS = "[1-9]{1,1000}"
 
 Real = NDArray[np.float64]
 Names = NDArray[np.object_]
@@ -146,14 +145,9 @@ def placements(path: Path) -> MeasuredSteps:
     frame = table.read_known(
         path, ("model", "placement", "local_bsz", "step_time_s"), model="str", placement="str"
     )
-    digits = [str(value) for value in frame["placement"]]
-    for row, text in enumerate(digits):
-        if not _DIGITS.fullmatch(text):
-            line = frame.index[row]
-            raise TraceError(
-                f"{path}: line {line}, column placement: {text!r}, expected a digit above 0 per node"
-            )
-    per_node = [[int(digit) for digit in text] for text in digits]
+    wrong = ~frame["placement"].str.fullmatch(_DIGITS).to_numpy(np.bool_)
+    table.refuse(path, frame["placement"], wrong, "a digit above 0 per node")
+    per_node = [[int(digit) for digit in text] for text in frame["placement"]]
     return _steps(
         frame,
         [len(gpus) for gpus in per_node],

@@ -207,10 +207,10 @@ def runs(
     network = np.array([kind.network_bytes_s for kind in kinds])
     again = np.broadcast_to(np.asarray(recompute, np.bool_), count).copy()
     memory = np.array([kind.memory_bytes for kind in kinds])
-    largest = _largest(real, shape, again, words["sharding"], memory)
+    state = _state_bytes(real, words["sharding"]) / np.where(words["precision"] == "bf16", 2, 1)
+    largest = _largest(state, real, shape, again, words["sharding"], memory)
     asked = np.isnan(real["micro_batch"])
     _refuse(asked & (largest < 1), "one sequence does not fit the memory; use recompute, or more GPUs")
-    state = _state_bytes(real, words["sharding"]) / np.where(words["precision"] == "bf16", 2, 1)
     unseen = np.isnan(real["step_s"])  # A measured run fitted, so its states were smaller.
     _refuse(
         unseen & (state > memory), "the model's state does not fit the memory; shard it, or use more GPUs"
@@ -267,19 +267,23 @@ def usual_shape(parameters: Real, sequence: Real) -> tuple[Real, Real]:
     return np.exp(np.array(logs[0])), np.exp(np.array(logs[1]))
 
 
-def _largest(real: dict[str, Real], shape: list[Real], again: Flags, sharding: Names, memory: Real) -> Real:
-    """Return float64[n]: the largest micro-batch that fits the memory, in whole sequences; 0 if none does."""
+def _largest(
+    state: Real, real: dict[str, Real], shape: list[Real], again: Flags, sharding: Names, memory: Real
+) -> Real:
+    """Return float64[n]: the largest micro-batch that fits the memory, in whole sequences; 0 if none does.
+
+    state: bytes of parameters, gradients and optimiser on each GPU.
+    """
     layers, width = shape
-    state = _state_bytes(real, sharding)
     # Full sharding gathers two layers at a time: the computed layer and the next one.
-    state += np.where(sharding == "full", 4 * real["parameters"] / layers, 0.0)
+    held = state + np.where(sharding == "full", 4 * real["parameters"] / layers, 0.0)
     kept = np.where(again, _RECOMPUTED_BYTES * layers + _ACTIVATION_BYTES, _ACTIVATION_BYTES * layers)
     per_token = kept * width + _LOGIT_BYTES * VOCABULARY
-    return np.maximum(np.floor((_USABLE * memory - state) / (per_token * real["sequence"])), 0.0)
+    return np.maximum(np.floor((_USABLE * memory - held) / (per_token * real["sequence"])), 0.0)
 
 
 def _state_bytes(real: dict[str, Real], sharding: Names) -> Real:
-    """Return float64[n]: bytes of parameters, gradients and optimiser on each GPU."""
+    """Return float64[n]: bytes of parameters, gradients and optimiser on each GPU, in mixed precision."""
     sharded = np.where(sharding == "full", _STATE_BYTES, _STATE_BYTES - 2.0)
     sharded = np.where(sharding == "none", 0.0, sharded)
     return np.asarray(real["parameters"] * (sharded / real["gpus"] + _STATE_BYTES - sharded))
@@ -296,9 +300,9 @@ def _dividing(batch: float, largest: float) -> float:
 
 def _words(given: Sequence[str] | str, count: int, known: tuple[str, ...]) -> Names:
     words = np.array([given] * count if isinstance(given, str) else list(given), dtype=np.object_)
-    bad = [word for word in words if word not in known]
-    if bad:
-        raise ScenarioError(f"{bad[0]!r} is not one of {', '.join(known)}")
+    for row, word in enumerate(words, start=1):
+        if word not in known:
+            raise ScenarioError(f"row {row}: {word!r} is not one of {', '.join(known)}")
     return words
 
 

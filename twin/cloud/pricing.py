@@ -19,6 +19,8 @@ from twinbed import ScenarioError
 HOURS_PER_MONTH = 730
 """Hours by which providers divide a price per month (365 × 24 / 12)."""
 SECONDS_PER_HOUR = 3600
+_ROUNDED = 1e-12
+"""Share of a time by which it may exceed whole billing steps, because it is a product, which is rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ def node_usd_h(machine_usd_h: ArrayLike, rules: Rules) -> Real:
 def billed_s(job_s: ArrayLike, rules: Rules) -> Real:
     """Return the billed time of a job, s: whole steps, at least the minimum."""
     held = np.asarray(job_s, np.float64) + (rules.startup_s if rules.startup_billed else 0.0)
-    return np.maximum(np.ceil(held / rules.increment_s) * rules.increment_s, rules.minimum_s)
+    steps = np.ceil(held / rules.increment_s * (1 - _ROUNDED))
+    return np.maximum(steps * rules.increment_s, rules.minimum_s)
 
 
 def cost_usd(job_s: ArrayLike, cluster_usd_h: ArrayLike, rules: Rules) -> Real:

@@ -14,6 +14,7 @@ import numpy as np
 
 from control.provisioner import Held, Order, Reading, State, cannot_run
 from twinbed import ScenarioError
+from twinbed.text import counted
 
 WARM_UP_STEPS = 3
 """Number of steps that are held and paid but not measured, as on the testbed."""
@@ -74,7 +75,8 @@ class Virtual:
             left_s = 0.0 if first is None else first.until_s - self.now_s
             self.now_s += left_s
             self._expire()
-            return cannot_run(left_s, f"the lease of {order.lease_s:g} s ended before {steps} steps")
+            asked = counted(steps, "step")
+            return cannot_run(left_s, f"the lease of {order.lease_s:g} s ended before {asked}")
         # The owner is random, and the same question has the same rehearsal.
         generator = np.random.default_rng([self.seed, *order.token.encode()])
         drawn = mean_s * np.exp(self.spread * generator.standard_normal(steps))

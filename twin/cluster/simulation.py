@@ -63,7 +63,7 @@ class _World:
     ) -> None:
         fork_speed = max(1.0 - timing.sync_s / timing.round_s, 0.0)
         self.books = Books(cluster, jobs, until, fork_speed=fork_speed, elastic=scheduler.elastic)
-        self.cluster, self.jobs, self.scheduler, self.timing = cluster, jobs, scheduler, timing
+        self.scheduler, self.timing = scheduler, timing
         self.by_events = timing.at_events and scheduler.at_events
         self.restarting = np.zeros(len(jobs))
         """Time until each job makes progress again, s."""

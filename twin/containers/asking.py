@@ -86,12 +86,11 @@ class Requests:
         self._cores[columns] = np.nan
         self.held[columns] = self._host_cores[columns]
 
-    def record(self, row: int, columns: Columns) -> None:
-        """Write row `row` of `columns` into the series, if any request was ever decided."""
-        self.fill(row, row + 1, columns)
-
     def fill(self, first: int, last: int, columns: Columns) -> None:
-        """Write the rows from `first` up to, but without, `last`, as `record` does."""
+        """Write the requests of `columns` into the series' rows from `first` up to, but without, `last`.
+
+        There are none before the first request is decided.
+        """
         if self._recorder is not None and self._recorder.series.request_cores is not None:
             begin = self._recorder.first
             self._recorder.series.request_cores[first - begin : last - begin, columns] = self._cores[columns]

@@ -16,7 +16,6 @@ from twin.containers.ending import end_period
 from twin.containers.members import Columns, Members
 from twin.containers.model import BlockReader, Floats, Machine, Workload
 from twin.containers.sharing import Hosts, Whole, crowded_hosts
-from twin.containers.validation import check
 from twinbed import InvariantError
 
 
@@ -26,7 +25,7 @@ class Fluid:
     signalled = False
 
     def __init__(self, workload: Workload, machine: Machine) -> None:
-        check(workload)
+        _check(workload)
         self.population, self._machine = workload, machine
         self._present = workload.present
         self._demand = np.ascontiguousarray(workload.demand_cores, np.float64)
@@ -195,15 +194,13 @@ class Fluid:
         """See `Physics`."""
         self._set(columns, cfs.UP)
 
-    def service_level(self, now_s: float) -> None:  # noqa: ARG002 - the port's signature
+    def service_level(self, now_s: float) -> None:
         """Return None: a trace has no clients."""
-        return
 
     def finish(self) -> None:
         """Return None: a trace has no requests. Nothing more is read."""
         if self._reader is not None:
             self._reader.close()
-        return
 
     def _set(self, columns: Columns, status: int) -> None:
         self.account(columns)
@@ -222,6 +219,28 @@ class Fluid:
         if not (0.0 <= demand < np.inf) or want < 0:
             raise InvariantError(f"container {name!r}, period {row}: demand {demand} cores, {want} bytes")
         raise InvariantError(f"container {name!r}, period {row}: more done than its CPUs can do")
+
+
+def _check(workload: Workload) -> None:
+    """Raise InvariantError for arrays that do not match or constants out of range.
+
+    The kernels check the tables' values row by row as they read them (`ending.end_period`).
+    """
+    shape = (len(workload.demand_cores), len(workload.names))
+    tables = (workload.demand_cores.shape, workload.memory_bytes.shape, workload.present.shape)
+    names = ("app", "threads", "host", "host_cores", "weight", "peak_cores", "peak_bytes")
+    columns = [getattr(workload, name).shape for name in names]
+    if set(tables) != {shape} or set(columns) != {shape[1:]}:
+        raise InvariantError("workload: arrays of different lengths side by side")
+    for name in ("threads", "host_cores", "weight"):
+        values = getattr(workload, name)
+        if not (np.isfinite(values) & (values > 0)).all():
+            raise InvariantError(f"workload: {name} must be finite and above zero")
+    _, example, index = np.unique(workload.host, return_index=True, return_inverse=True)
+    if not np.array_equal(workload.host_cores, workload.host_cores[example][index]):
+        raise InvariantError("workload: containers of one host differ in its host_cores")
+    if not (np.isfinite(workload.period_s) and workload.period_s > 0):
+        raise InvariantError(f"workload: a period of {workload.period_s} s")
 
 
 @kernel

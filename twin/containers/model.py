@@ -7,7 +7,7 @@ nor the control loop (simulation.py). Row t is period [t·P, (t+1)·P); column i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,53 +16,14 @@ from control.allocator.hpa import HpaSettings
 from control.allocator.model import Application
 
 if TYPE_CHECKING:
-    from twin.containers.requests.model import RequestLog
+    from twin.containers.requests.model import RequestLog, RequestWorkload
+    from twin.containers.serverless_model import ServerlessWorkload
 
 Floats = NDArray[np.float64]
 
 
-class Population(Protocol):
-    """Properties of every workload of N containers. The fields are those of `Workload`."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Container names, in column order."""
-
-    @property
-    def applications(self) -> tuple[Application, ...]:
-        """Applications with their global limits."""
-
-    @property
-    def app(self) -> NDArray[np.int64]:
-        """Index into applications, int64[N]."""
-
-    @property
-    def period_s(self) -> float:
-        """The CFS period, seconds."""
-
-    @property
-    def threads(self) -> Floats:
-        """CPUs that a container can keep busy, float64[N]."""
-
-    @property
-    def host_cores(self) -> Floats:
-        """Cores of the container's host, float64[N]."""
-
-    @property
-    def peak_cores(self) -> Floats:
-        """Profiled CPU peak, cores, float64[N]."""
-
-    @property
-    def peak_bytes(self) -> NDArray[np.int64]:
-        """Profiled memory peak, int64[N]."""
-
-    @property
-    def host_memory_bytes(self) -> float:
-        """Memory of each host for these containers, bytes; inf: enough for all."""
-
-    @property
-    def report_interval_s(self) -> float:
-        """Time between two reports of a container, seconds; 0 = one at each period's end."""
+Population: TypeAlias = "Workload | RequestWorkload | ServerlessWorkload"
+"""A workload of N containers of any kind. What they have in common is explained in `Workload`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +94,8 @@ class Blocks(Protocol):
 class Workload:
     """The demand of the containers if nothing limits them.
 
+    names, applications: names of the containers, in column order; applications with their global limits.
+    period_s: the CFS period P, s.
     demand_cores: float64[T, N], CPU work that arrives in the period / P (cores). memory_bytes: int64[T, N],
     what the container wants to hold at the period's end. present: bool[T, N], False before it starts and
     after it ends; joins and leaves follow from it. threads: float64[N], CPUs it can keep busy at once.
@@ -141,10 +104,11 @@ class Workload:
     index into applications. peak_cores, peak_bytes: float64[N] and int64[N], profiled maxima for policies
     that need a profile. A negative or non-finite value is an InvariantError, because traces are validated
     before they come here. is_job: the demand is a job's, whose work waits for what was not done before
-    (job.py), instead of arriving whatever was done (fluid.py). host_memory_bytes, report_interval_s: as in
-    Population. replication: None unless the number of replicas changes; then demand_cores is not looked at.
-    blocks: blocks from which the three tables are read; they are empty then, [0, N]. Jobs and replicas have
-    none.
+    (job.py), instead of arriving whatever was done (fluid.py). host_memory_bytes: memory of each host for
+    these containers, bytes; inf: enough for all. report_interval_s: time between two reports of a container,
+    s; 0: one at each period's end. replication: None unless the number of replicas changes; then demand_cores
+    is not looked at. blocks: blocks from which the three tables are read; they are empty then, [0, N]. Jobs
+    and replicas have none.
     """
 
     names: tuple[str, ...]

@@ -97,11 +97,11 @@ class Scaler:
     def __init__(self, loop: ControlLoop, physics: Replicas, machine: Machine) -> None:
         self._loop, self._physics, self._replication = loop, physics, physics.replication
         self._start_s = machine.restart_s
-        count = self._replication.demand_cores.shape[1]
+        count, of = self._replication.demand_cores.shape[1], self._replication.of
+        self._columns = np.split(np.arange(len(of)), np.searchsorted(of, np.arange(1, count)))
         self._hpas = [Hpa(self._replication.settings) for _ in range(count)]
         self._asked = np.full(count, self._replication.at_first)
-        self._since_s = np.full(len(self._replication.of), -np.inf)
-        self._done_s = np.zeros(len(self._replication.of))
+        self._since_s, self._done_s = np.full(len(of), -np.inf), np.zeros(len(of))
 
     def run(self) -> Generator[simpy.Event, Any, None]:
         """Sync at intervals, without end."""
@@ -116,7 +116,7 @@ class Scaler:
 
     def _sync(self, workload: int, hpa: Hpa, usage: Floats) -> None:
         now_s, interval_s = self._loop.env.now, self._replication.settings.sync_interval_s
-        columns = np.flatnonzero(self._replication.of == workload)[: self._asked[workload]]
+        columns = self._columns[workload][: self._asked[workload]]
         status, age_s = self._physics.fleet.status[columns], now_s - self._since_s[columns]
         # The metrics server has no sample of a replica that was not present for a whole interval.
         seen = np.where((status == cfs.ABSENT) | (age_s < interval_s), np.nan, usage[columns])
@@ -130,7 +130,7 @@ class Scaler:
 
     def _scale(self, workload: int, wanted: int) -> None:
         before, self._asked[workload] = int(self._asked[workload]), wanted
-        columns = np.flatnonzero(self._replication.of == workload)
+        columns = self._columns[workload]
         if wanted > before:
             self._loop.env.process(self._start(workload, columns[before:wanted]))
         gone = columns[wanted:before]

@@ -200,7 +200,7 @@ class ControlLoop:
             physics.record(self._recorder.reach(row), row, group, report)
         else:
             cfs.reserve(self._reserved, self.requests.held, self._fleet, columns)
-        self.requests.record(row, columns)
+        self.requests.fill(row, row + 1, columns)
         self._lives.go_on(columns, end_s)
         return report, over
 

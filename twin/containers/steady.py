@@ -17,15 +17,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from control.allocator.backoff import FIRST_S, MOST_S, RESET_S
+from control.allocator.backoff import RESET_S, wait_s
+from twin.containers.cfs import NANOSECOND
+from twin.containers.compiled import compiled, released
 from twin.containers.model import Floats, Machine
 from twinbed import InvariantError
-
-NANOSECOND = 1e-9
-"""CPU time below the kernel's resolution, s (as in cfs.py)."""
 
 _PIECES = 8
 """Number of parts into which each worker's containers are divided, so that all workers end at about the same
@@ -33,6 +31,8 @@ time."""
 
 NO_BYTES = (1 << 63) - 1
 """No memory limit."""
+
+_wait_s = compiled(wait_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def live(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64], machin
     count, lived = len(load.cores), nothing_yet(load, quota_cores, limit_bytes)
     peaks = load.bursts.max(axis=1)
     cap = most_cores(load, peaks)
-    workers = min(os.cpu_count() or 1, count)
+    workers = min(os.cpu_count() or 1, max(count, 1))
 
     def some(first: int, last: int) -> None:
         rows = slice(first, last)
@@ -131,7 +131,7 @@ def most_cores(load: Load, peaks: Floats) -> Floats:
     return np.asarray(np.maximum(np.ceil(highest.max(axis=1, initial=0.0)), 1.0), np.float64)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@released
 def _live(
     cores: Floats,
     memory: NDArray[np.int64],
@@ -210,9 +210,6 @@ def _live(
                     end = (t * parts + k + 1) * period_s
                     if end - began >= RESET_S:
                         failures = 0
-                    wait = 0.0
-                    if failures > 0:
-                        wait = min(FIRST_S * 2.0 ** min(failures - 1, 10), MOST_S)
+                    began = end + _wait_s(failures)
                     failures += 1
-                    began = end + wait
-                    down_until = end + wait + restart_s - NANOSECOND
+                    down_until = began + restart_s - NANOSECOND

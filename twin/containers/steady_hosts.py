@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.backoff import RESET_S, wait_s
-from twin.containers.cfs import ABSENT, DOWN, UP, Fleet, Report, new_fleet, new_report
+from twin.containers.cfs import ABSENT, DOWN, NANOSECOND, UP, Fleet, Report, new_fleet, new_report
 from twin.containers.compiled import compiled, package_kernel
 from twin.containers.ending import end_period
 from twin.containers.model import Floats, Machine
 from twin.containers.sharing import Hosts, crowded_hosts
-from twin.containers.steady import NANOSECOND, Lived, Load, most_cores, nothing_yet
+from twin.containers.steady import Lived, Load, most_cores, nothing_yet
 from twinbed import InvariantError
 
 Whole = NDArray[np.int64]

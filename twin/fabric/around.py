@@ -9,7 +9,7 @@ have to be repeated.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simpy
@@ -21,7 +21,10 @@ from control.fast_path.message import Report
 from control.fast_path.ports import CarrierLost, Event, Heard, Routes, Started, Steer, Tell, Told
 from control.fast_path.settings import FastPathSettings
 from twin.fabric.journal import Step
-from twin.fabric.model import Delay, FastPath, Topology
+from twin.fabric.model import FastPath
+
+if TYPE_CHECKING:
+    from twin.fabric.control_plane import Fabric
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -29,33 +32,10 @@ _NEVER_S = 1e9
 """A BFD interval so long that no session ever times out, s."""
 
 
-class Stage(Protocol):
-    """The parts of the fabric that the fast paths use."""
-
-    env: simpy.Environment
-    topology: Topology
-
-    def pause(self, delay: Delay) -> simpy.Event:
-        """Return the event of a delay drawn at random."""
-        ...
-
-    def write(self, where: str, step: Step, what: str, cause: int) -> int:
-        """Write a row of the journal at the present time and return its index."""
-        ...
-
-    def reconcile(self, here: str, cause: int) -> Process:
-        """Carry out what follows from new routes of the host."""
-        ...
-
-    def neighbours(self, tor: str) -> list[str]:
-        """Return the hosts that have a working link to the ToR."""
-        ...
-
-
 class Around:
     """The fast paths of all hosts. A host's fast path is created at the first event of the host."""
 
-    def __init__(self, stage: Stage, delays: FastPath) -> None:
+    def __init__(self, stage: Fabric, delays: FastPath) -> None:
         self._stage, self._delays = stage, delays
         self._policies: dict[int, Policy] = {}
 

@@ -38,13 +38,13 @@ def control_plane(
 
     Raises ScenarioError as faults.check_faults does.
     """
-    fabric = _Fabric(env, topology, fault, handling, np.random.default_rng(seed))
+    fabric = Fabric(env, topology, fault, handling, np.random.default_rng(seed))
     env.process(fabric.break_and_repair())
     return fabric.journal
 
 
 @dataclass(slots=True)
-class _Fabric:
+class Fabric:
     """The machines around the fault's links.
 
     wires: a wire per session. speakers: machine → BGP daemon. links: (host, uplink) of the dead links.
@@ -221,7 +221,7 @@ class _Fabric:
 class _Speaker:
     """A machine's BGP daemon. News wait for its hold and are then handled together."""
 
-    fabric: _Fabric
+    fabric: Fabric
     name: str
     news: list[tuple[str, int]] = field(default_factory=list)
 

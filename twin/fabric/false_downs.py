@@ -15,6 +15,7 @@ import numpy as np
 
 from twin.fabric.bfd import check_timers, silence_s
 from twin.fabric.model import Floats, Handling, Topology, Whole
+from twin.fabric.rdma import in_order
 from twin.fabric.topology import paths
 
 Span = tuple[float, float]
@@ -74,22 +75,7 @@ def without_path(
     common: list[Span] = [(-np.inf, np.inf)]
     for first, _, last in paths(topology, source, destination).tolist():
         of_path = spans.get((source, first), []) + spans.get((destination, last), [])
-        common = _both(common, _merged(of_path))
+        out_of_use = in_order(np.array(of_path).reshape(-1, 2)).tolist()
+        both = [(max(a, c), min(b, d)) for a, b in common for c, d in out_of_use]
+        common = [span for span in both if span[0] < span[1]]
     return common
-
-
-def _merged(spans: list[Span]) -> list[Span]:
-    """Return the spans in order, without overlaps."""
-    merged: list[Span] = []
-    for begin_s, end_s in sorted(spans):
-        if merged and begin_s <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end_s, merged[-1][1])
-        else:
-            merged.append((begin_s, end_s))
-    return merged
-
-
-def _both(some: list[Span], others: list[Span]) -> list[Span]:
-    """Return the times that are in both."""
-    shared = [(max(a, c), min(b, d)) for a, b in some for c, d in others]
-    return [span for span in shared if span[0] < span[1]]

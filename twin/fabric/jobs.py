@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from twin.fabric.collectives import Collective, time_s
 from twin.fabric.iterations import BOOK, advance, begin, meet
 from twin.fabric.model import Floats
+from twin.fabric.rdma import in_order
 from twin.fabric.transports import Transport
 from twinbed import ScenarioError
 
@@ -159,7 +160,7 @@ def iteration(job: Job, cluster: Cluster) -> Iteration:
         tensor_s=steps * reduces * reduce_s,
         pipeline_s=steps * 2 * hop_s,
         data_s=max(end_s - piped_s, 0.0),
-        busy=_union(np.concatenate(spans)) / max(end_s, piped_s),
+        busy=in_order(np.concatenate(spans), _TOUCHING_S) / max(end_s, piped_s),
     )
 
 
@@ -308,14 +309,3 @@ def _pipeline_spans(job: Job, cluster: Cluster, steps: int, step_s: float, hop_s
         return NO_SPANS
     end_s = (np.arange(steps) + 1) * step_s
     return np.column_stack([end_s - 2 * hop_s, end_s])
-
-
-def _union(spans: Floats) -> Floats:
-    """Return the same time as disjoint spans in order."""
-    if not len(spans):
-        return NO_SPANS
-    spans = spans[np.argsort(spans[:, 0], kind="stable")]
-    reach = np.maximum.accumulate(spans[:, 1])
-    first = np.concatenate([[True], spans[1:, 0] > reach[:-1] + _TOUCHING_S])
-    last = np.concatenate([first[1:], [True]])
-    return np.column_stack([spans[first, 0], reach[last]])

@@ -126,18 +126,20 @@ def retries_s(qp: QueuePair, gap_s: float, link: Link = ENDLESS) -> Floats:
     return np.concatenate((timers_s[timers_s < resumed_s], np.array(last_s, np.float64)))
 
 
-def in_order(outages: Floats) -> Floats:
+def in_order(outages: Floats, touching_s: float = 0.0) -> Floats:
     """Return outages, float64[m, 2], in the order of time, with overlapping ones merged.
 
-    Raises ScenarioError for another shape, and for an outage that ends before it begins.
+    touching_s: longest distance of outages that are merged, s. Raises ScenarioError for another shape, and
+    for an outage that ends before it begins.
     """
     rows = np.asarray(outages, np.float64)
     if rows.ndim != 2 or rows.shape[1] != 2 or not np.all(rows[:, 0] <= rows[:, 1]):
         raise ScenarioError(f"outages: rows of begin and end, begin first, got shape {rows.shape}")
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     reach = np.maximum.accumulate(rows[:, 1])
-    apart = np.flatnonzero(np.concatenate(([True], rows[1:, 0] > reach[:-1]))[: len(rows)])
-    return np.column_stack((rows[apart, 0], np.maximum.reduceat(rows[:, 1], apart) if len(rows) else reach))
+    first = np.append(True, rows[1:, 0] > reach[:-1] + touching_s)[: len(rows)]
+    last = np.append(first[1:], True)[: len(rows)]
+    return np.column_stack((rows[first, 0], reach[last]))
 
 
 def send_series(

@@ -45,10 +45,9 @@ def noticed_s(
     if scheme is Scheme.BOND:
         heard_s = random.uniform(0.0, handling.bond.lacp_s, (count, 2))
         quiet = LOST_LACPDUS * handling.bond.lacp_s - heard_s
-        quiet = _told_by_the_other(quiet, out, into, delay_s)
     else:
         quiet = detection_s(handling.timers, count, random)
-        quiet = _told_by_the_other(quiet, out, into, delay_s)
+    quiet = _told_by_the_other(quiet, out, into, delay_s)
     carrier = np.stack([handling.control.carrier_s.draw(count, random) for _ in Direction], axis=1)
     if scheme is Scheme.BOND:
         # The driver checks its carrier every miimon. The fault comes at a random time between two checks.

@@ -17,6 +17,7 @@ from twin.fabric.model import Delay, Handling, QueuePair, Scheme, Topology
 from twin.fabric.rdma import Link, retries_s, stall_s
 from twin.fabric.steps import BY_NCCL
 from twin.fabric.topology import check
+from twinbed.text import counted
 
 _SLOWEST = 3
 """A lognormal delay stays below median · (p95 / median)³ in all but one of a million cases."""
@@ -88,7 +89,7 @@ def with_queue_pairs(story: Timeline, fault: PlannedFault, qp: QueuePair, *, rat
             at_s.append(fault.at_s + qp.ladder.error_s)
             where.append(f"{sender} → {receiver}")
             step.append(Step.FAILED)
-            what.append(f"queue pair in error after {len(sends_s)} retries")
+            what.append(f"queue pair in error after {counted(len(sends_s), 'retry', 'retries')}")
             cause.append(0)
     return _in_order(at_s, where, step, what, cause)
 
@@ -103,7 +104,8 @@ def _lost_for(story: Timeline, fault: PlannedFault, sender: str) -> tuple[float,
 
 
 def _ordinal(number: int) -> str:
-    return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else ending}"
 
 
 def _in_order(

@@ -103,6 +103,14 @@ def test_legends_need_a_quantity(tmp_path: Path) -> None:
     assert trace.interval_s == 30
 
 
+def test_a_hole_in_a_panel_does_not_change_its_step(tmp_path: Path) -> None:
+    path = tmp_path / "panel.csv"
+    path.write_text("Time,web\n1714557600000,1\n1714557615000,2\n1714557645000,4\n")
+    trace = load(path, quantity="cpu_cores")
+    assert trace.interval_s == 15
+    assert trace.cpu_cores[:, 0].tolist() == [1, 2, 2, 4]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -338,9 +346,7 @@ def test_repeats_of_a_scrape_are_no_idle_intervals(scrape_s: int, tmp_path: Path
     used = trace.cpu_cores[:, 0][trace.present[:, 0]][:110]
     assert used.max() <= 0.9 * (1.5 if scrape_s == 45 else 1) + 1e-9
     assert used.min() >= 0.45 if scrape_s == 45 else used.min() == pytest.approx(0.9)
-    assert any(
-        "1 of 1 counters of CPU are scraped less often than every 30 s" in note for note in trace.notes
-    )
+    assert any("1 of 1 counter of CPU is scraped less often than every 30 s" in note for note in trace.notes)
 
 
 def test_a_container_that_idles_is_not_evened_out(tmp_path: Path) -> None:
@@ -356,4 +362,4 @@ def test_containers_that_are_left_out_are_told(tmp_path: Path) -> None:
     trace = load(tmp_path / "a.om")
     assert trace.containers == ("shop/db-0/db",)
     assert "1 container is left out: no two samples at most 300 s apart." in trace.notes
-    assert "1 pod has no kube_pod_owner; its workload follows from its name." in trace.notes
+    assert "No kube_pod_owner names the workload of 1 pod; the pod's name shows it instead." in trace.notes

@@ -68,6 +68,13 @@ def test_more_gpus_leave_more_memory_under_full_sharding_only():
     assert kept[0] == kept[1]
 
 
+def test_pure_16_bits_leave_half_of_the_state_to_the_micro_batch():
+    """8 bytes a parameter, as the check of the state counts, and not 16."""
+    tight = {"parameters": 30e9, "gpus": 8, "tokens_per_gpu": 1e7, "recompute": True}
+    assert one(**tight, precision="bf16").micro_batch[0] > one(**tight, precision="mixed").micro_batch[0]
+    assert one(parameters=50e9, recompute=True, precision="bf16").micro_batch[0] >= 1
+
+
 def test_a_micro_batch_is_no_larger_than_the_step():
     assert one(tokens_per_gpu=4096).micro_batch == [2]
 
@@ -76,7 +83,7 @@ def test_a_micro_batch_is_no_larger_than_the_step():
     ("changed", "message"),
     [
         ({"gpu_name": ["x"]}, "no GPU 'x' is known; there are v100_16gb"),
-        ({"sharding": "half"}, "'half' is not one of full, gradients, none"),
+        ({"sharding": "half"}, "row 1: 'half' is not one of full, gradients, none"),
         ({"precision": "fp8"}, "row 1: this GPU has no fp8"),
         ({"gpus": 0}, "row 1: gpus must be above zero"),
         ({"micro_batch": -1}, "row 1: micro_batch must be above zero"),

@@ -36,6 +36,11 @@ def test_billed_time_is_whole_steps_and_never_less_than_held(held: float, step: 
     assert billed <= max(held + step, least) * (1 + 1e-9)
 
 
+def test_a_product_that_is_rounded_up_costs_no_further_step():
+    assert 1800 * 1.1 > 1980
+    assert pricing.billed_s(1800 * 1.1, Rules(increment_s=30)) == 1980
+
+
 def test_start_up_is_paid_for_where_the_rules_say_so():
     assert pricing.billed_s(100, Rules(startup_s=50)) == 100
     assert pricing.billed_s(100, Rules(startup_s=50, startup_billed=True)) == 150

@@ -85,3 +85,9 @@ def test_arrays_that_do_not_belong_together_are_refused():
         live(load([1.0]), np.ones(2), np.ones(2, np.int64), machine())
     with pytest.raises(InvariantError, match="not above zero"):
         lived(load([1.0]), 0.0)
+
+
+def test_no_containers_have_no_results():
+    nobody = np.zeros((0, 3))
+    history = Load(nobody, nobody.astype(np.int64), nobody > 0, 1.0, np.ones((1, 1)), nobody.astype(np.uint8))
+    assert all(len(part) == 0 for part in live(history, np.zeros(0), np.zeros(0, np.int64), machine()))

@@ -129,8 +129,7 @@ class RequestWorkload:
     stolen: share in [0, 1) of a CPU's time in which its owner does not run. imbalance: in [0, 1], how much
     of a host's CPUs is idle though it is wanted. Of c CPUs for w > 1 threads, 0 means that none is idle that
     could run; 1 means that as many are busy as if each thread stood at one of them by chance and stayed
-    there, c·(1 − (1 − 1/c)^w). host_memory_bytes: memory that each host has for these containers,
-    inf = enough for all. report_interval_s: as in Population.
+    there, c·(1 − (1 − 1/c)^w). host_memory_bytes, report_interval_s: as in `Workload`.
     """
 
     names: tuple[str, ...]

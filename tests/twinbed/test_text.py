@@ -1,0 +1,27 @@
+"""Numbers in sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinbed.text import are, counted
+
+
+@pytest.mark.parametrize(
+    ("number", "nouns", "text"),
+    [
+        (0, "", "0 samples"),
+        (1, "", "1 sample"),
+        (2, "", "2 samples"),
+        (1.0, "", "1 sample"),
+        (0.5, "", "0.5 samples"),
+        (12_345_678, "", "12345678 samples"),
+        (2, "of these", "2 of these"),
+    ],
+)
+def test_a_noun_follows_its_number(number: float, nouns: str, text: str) -> None:
+    assert counted(number, "sample", nouns) == text
+
+
+def test_so_does_the_verb() -> None:
+    assert [are(number) for number in (0, 1, 2)] == ["are", "is", "are"]
