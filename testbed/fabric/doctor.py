@@ -11,7 +11,7 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from testbed.containers.doctor import Finding, Status, program, succeeds, virtual_machine
+from testbed.containers.doctor import Finding, program, succeeds, virtual_machine
 from testbed.fabric import frr, leftovers
 from testbed.fabric.links import make_namespace, run_in
 from testbed.fabric.model import Daemon
@@ -177,8 +177,9 @@ def _try(trial: _Trial) -> Finding:
                 return Finding(trial.feature, "missing", detail, trial.meaning, trial.cure, trial.needed)
     except BackendError as error:
         reason, _, cure = str(error).partition("; ")
-        status: Status = "not allowed" if "refused" in reason else "missing"
-        return Finding(trial.feature, status, reason, trial.meaning, cure or _ROOT, trial.needed)
+        if "refused" in reason:
+            return Finding(trial.feature, "not allowed", reason, trial.meaning, _ROOT, trial.needed)
+        return Finding(trial.feature, "missing", reason, trial.meaning, cure or _ROOT, trial.needed)
     finally:
         leftovers.remove(fabric)
     return Finding(trial.feature, "ok", "tried", trial.meaning, "", trial.needed)
