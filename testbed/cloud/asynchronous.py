@@ -23,6 +23,7 @@ import numpy as np
 
 from control.jobs import Real
 from testbed.cloud.emulated import Cluster, rate
+from testbed.writing import write_whole
 
 PROGRAM = Path(__file__).with_name("asynchronous_process.py")
 SETTLING_PUSHES = 2
@@ -121,10 +122,9 @@ class Asynchronous(Cluster):
         machine's work; `look` then puts the quota in force.
         """
         self._machines = dict(machines)
+        orders = {rank: machine.samples for rank, machine in machines.items()}
         with self._identity.acting():
-            orders = self._folder / "cluster.part"
-            orders.write_text(json.dumps({rank: machine.samples for rank, machine in machines.items()}))
-            orders.replace(self._folder / "cluster.json")
+            write_whole(self._folder / "cluster.json", json.dumps(orders))
 
     def settle(self, within_s: float) -> None:
         """Wait until every worker that may train has pushed a few times, which `measure_cluster` also waits

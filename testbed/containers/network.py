@@ -67,8 +67,13 @@ class Endpoint:
             raise OSError(ctypes.get_errno(), "setns")
 
     def read(self) -> Traffic:
-        """Return the counters now."""
-        return Traffic(int(os.pread(self._rx, 32, 0)), int(os.pread(self._tx, 32, 0)))
+        """Return the counters now. Raises BackendError if somebody removed the network."""
+        try:
+            return Traffic(int(os.pread(self._rx, 32, 0)), int(os.pread(self._tx, 32, 0)))
+        except (OSError, ValueError) as error:
+            raise BackendError(
+                f"{self.link}: its counters cannot be read ({error}); did somebody remove the network?"
+            ) from error
 
     def close(self) -> None:
         """Close the files. Idempotent."""

@@ -34,6 +34,7 @@ from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.port import Applier
 from testbed.waiting import until
+from testbed.writing import write_whole
 from twinbed import BackendError, ScenarioError, TwinbedError
 
 READY_S = 30.0
@@ -214,12 +215,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _sayer(status: Path | None) -> Say:
     if status is None:
         return lambda report: print(json.dumps(report), flush=True)
-    new = status.with_suffix(".new")
 
     def replace(report: dict[str, Any]) -> None:
         try:
-            new.write_text(json.dumps(report))
-            new.rename(status)
+            write_whole(status, json.dumps(report))
         except OSError as error:
             why = f"--status {status}: cannot be written: {error.strerror}"
             raise BackendError(f"{why}; name a file in a folder that is there") from None
