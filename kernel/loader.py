@@ -60,14 +60,12 @@ MAPS = ("watched", "lost", "periods", "pressures")
 """The maps of containers.bpf.c."""
 
 
-def by_libbpf(compiled: Path | None = None) -> Programs:
+def by_libbpf(compiled: Path) -> Programs:
     """Load the programs from a compiled object, which libbpf fits to the running kernel.
 
-    compiled: path of the object; None: the one that build.py makes. Raises BackendError if there is no
-    compiler, or this kernel or user may not load the programs.
+    compiled: path of the object. Raises BackendError if this kernel or user may not load the programs.
     """
     lib, links, programs = library(), list[int](), dict[str, int]()
-    compiled = compiled or object_file()
     loaded = lib.bpf_object__open_file(str(compiled).encode(), None)
 
     def close() -> None:

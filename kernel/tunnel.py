@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -48,9 +49,13 @@ class Tunnel:
     def __init__(self, program: int, maps: dict[str, int]) -> None:
         self._lib = library()
         self.program, self._maps = program, maps
-        self.room: int = _map_info(maps[_RULES]).max_entries
         info = ProgramInfo()
-        _ask(program, info)
+        try:
+            self.room: int = _map_info(maps[_RULES]).max_entries
+            _ask(program, info)
+        except BaseException:
+            self.close()
+            raise
         self.program_id: int = info.id
 
     @classmethod
@@ -84,14 +89,16 @@ class Tunnel:
         maps: dict[str, int] = {}
         ids = (ctypes.c_uint32 * _MOST_MAPS)()
         info = ProgramInfo(nr_map_ids=_MOST_MAPS, map_ids=ctypes.addressof(ids))
-        known = _ask(program, info) and info.name.decode() == _PROGRAM
-        for map_id in ids[: min(info.nr_map_ids, _MOST_MAPS)] if known else ():
-            if (descriptor := lib.bpf_map_get_fd_by_id(map_id)) >= 0:
-                maps[_map_info(descriptor).name.decode()] = descriptor
-        if maps.keys() == _SIZES.keys() and all(_sizes(maps[name]) == _SIZES[name] for name in maps):
-            return cls(program, maps)
-        for descriptor in (program, *maps.values()):
-            os.close(descriptor)
+        with ExitStack() as opened:
+            opened.callback(os.close, program)
+            known = _ask(program, info) and info.name.decode() == _PROGRAM
+            for map_id in ids[: min(info.nr_map_ids, _MOST_MAPS)] if known else ():
+                if (descriptor := lib.bpf_map_get_fd_by_id(map_id)) >= 0:
+                    opened.callback(os.close, descriptor)
+                    maps[_map_info(descriptor).name.decode()] = descriptor
+            if maps.keys() == _SIZES.keys() and all(_sizes(maps[name]) == _SIZES[name] for name in maps):
+                opened.pop_all()
+                return cls(program, maps)
         return None
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 
 from lab.fabric.real.bench import configure, until
 from testbed.fabric import frr
-from testbed.fabric.devices import feed
+from testbed.fabric.links import output_of
 from testbed.fabric.model import Daemon, Fabric, Host, Tor
 
 COUNT = 100_000
@@ -41,7 +41,7 @@ def load(fabric: Fabric, count: int = COUNT) -> None:
     routes = [f"route add {IPv4Address(first + number)}/32 dev lo\n" for number in range(count)]
     for begin in range(0, count, _BATCH):
         for tor in fabric.tors:
-            feed(tor.namespace, ("ip", "-batch", "-"), "".join(routes[begin : begin + _BATCH]))
+            output_of(tor.namespace, ("ip", "-batch", "-"), text="".join(routes[begin : begin + _BATCH]))
         made = min(begin + _BATCH, count)
         until(lambda: all(_read(tor, made) for tor in fabric.tors), _WITHIN_S, "zebra lacks routes")  # noqa: B023
     until(lambda: all(_has(host, count) for host in fabric.hosts), _WITHIN_S, "a host's bgpd lacks routes")

@@ -23,14 +23,13 @@ import numpy as np
 
 from control.jobs import Real
 from testbed.cloud.emulated import Cluster, rate
-from twinbed import ScenarioError
+from testbed.writing import write_whole
 
 PROGRAM = Path(__file__).with_name("asynchronous_process.py")
 SETTLING_PUSHES = 2
 """Pushes of each worker that are not measured after the cluster changed."""
 _MB = 1e6
 _PUSH = np.dtype([("at_ns", "<i8"), ("rank", "<i8"), ("loss", "<f8")])
-_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,8 @@ class Asynchronous(Cluster):
     server_mb_s, worker_mb_s: rate of the server's link and of a worker's link in both directions, MB/s.
     Raises BackendError if the machine refuses.
     """
+
+    _poll_s = 0.02
 
     def __init__(self, workers: int, server_mb_s: float, worker_mb_s: float) -> None:
         super().__init__((sys.executable, "-P", str(PROGRAM)), workers + 1)
@@ -121,10 +122,9 @@ class Asynchronous(Cluster):
         machine's work; `look` then puts the quota in force.
         """
         self._machines = dict(machines)
+        orders = {rank: machine.samples for rank, machine in machines.items()}
         with self._identity.acting():
-            orders = self._folder / "cluster.part"
-            orders.write_text(json.dumps({rank: machine.samples for rank, machine in machines.items()}))
-            orders.replace(self._folder / "cluster.json")
+            write_whole(self._folder / "cluster.json", json.dumps(orders))
 
     def settle(self, within_s: float) -> None:
         """Wait until every worker that may train has pushed a few times, which `measure_cluster` also waits
@@ -140,14 +140,18 @@ class Asynchronous(Cluster):
     def watch(self, for_s: float) -> None:
         """Let the cluster train for for_s seconds. Raises ScenarioError if a worker ends."""
         end_s = time.monotonic() + for_s
-        self._wait(lambda: bool(self.look()) and time.monotonic() >= end_s, for_s + _POLL_S + 1, "train on")
+
+        def over() -> bool:
+            self.look()
+            return time.monotonic() >= end_s
+
+        self._wait(over, for_s + 1, "train on")
 
     def kill(self, rank: int) -> None:
         """End a worker at once, as the loss of its machine does."""
         container = self._containers[rank]
         container.group.send(signal.SIGKILL)
-        if container.process is not None:
-            container.process.wait()
+        container.end_at_once()
         self._machines.pop(rank, None)
 
     def start_again(self, rank: int, machine: Machine) -> None:
@@ -185,11 +189,5 @@ class Asynchronous(Cluster):
         return content[: len(content) // size * size]
 
     def _wait(self, reached: Callable[[], bool], within_s: float, what: str) -> None:
-        end_s = time.monotonic() + within_s
-        while not reached():
-            for rank in (0, *self._machines):
-                if self._containers[rank].poll() is not None:
-                    raise ScenarioError(f"rank {rank} ended before it could {what}: {self._last_words()}")
-            if time.monotonic() > end_s:
-                raise ScenarioError(f"the job did not {what} within {within_s:g} s")
-            time.sleep(_POLL_S)
+        """Wait as `_until` does. A worker that waits for a machine may end meanwhile."""
+        self._until(reached, within_s, what, (0, *self._machines))

@@ -10,10 +10,8 @@ HTB shapes links in both directions.
 from __future__ import annotations
 
 import os
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.jobs import InstanceType
+from testbed import waiting
 from testbed.cloud import steps
 from testbed.containers import leftovers, machine, network
 from testbed.containers.cgroup.drivers import detect
-from testbed.containers.host.container import Container, ContainerSpec, stop
+from testbed.containers.host.container import Container, ContainerSpec, last_words, stop
 from testbed.containers.host.identity import Identity
 from testbed.containers.host.identity import identity as identity_of
 from testbed.containers.interrupts import Interrupts, Undone
-from testbed.containers.ownership import new_run
-from twinbed import BackendError, ScenarioError
+from testbed.containers.ownership import new_run, temporary_directory
+from twinbed import ScenarioError
 
 WARM_UP_STEPS = 3
 """Number of steps under new limits that are not measured, because buffers still hold data sent under the old
@@ -40,7 +39,6 @@ STEPS = 20
 QUIET_CORES = 0.3
 """CPU use of other processes, cores, above which steps are timed again."""
 _TRIES = 2
-_POLL_S = 0.05
 SCALE = 1 / 48
 """Ratio of emulated to real cores, link rates and memory."""
 
@@ -101,6 +99,9 @@ class Cluster(Undone):
     Raises ScenarioError for a command that cannot be executed, BackendError if the machine refuses.
     """
 
+    _poll_s = 0.05
+    """Time between two checks of the job, s."""
+
     def __init__(
         self,
         command: Sequence[str],
@@ -122,12 +123,9 @@ class Cluster(Undone):
     def _prepare(self) -> None:
         leftovers.sweep(self._driver)
         interrupts = self._undo.enter_context(Interrupts())
-        temporary = self._undo.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-cluster-"))
-        # The job's user writes its steps and logs there. The folder above stays this process's.
-        self._folder = Path(temporary, "job")
-        self._folder.mkdir(mode=0o700)
-        os.chown(self._folder, self._identity.uid, self._identity.gid)
-        Path(temporary).chmod(0o711)
+        # The job's user writes its steps and logs there.
+        self._folder = self._undo.enter_context(temporary_directory()) / "job"
+        self._identity.make_folder(self._folder)
         run = new_run()
         self._undo.callback(self._driver.finish, run)
         names = [f"worker-{index}" for index in range(self._workers)]
@@ -207,14 +205,22 @@ class Cluster(Undone):
         goal = self._steps() + count
         self._until(lambda: self._steps() >= goal, within_s, f"take {count} steps")
 
-    def _until(self, reached: Callable[[], bool], within_s: float, what: str) -> None:
-        deadline = time.monotonic() + within_s
-        while not reached():
-            if any(container.poll() is not None for container in self._containers):
-                raise ScenarioError(f"the job ended before it could {what}: {self._last_words()}")
-            if time.monotonic() > deadline:
-                raise ScenarioError(f"the job did not {what} within {within_s:g} s")
-            time.sleep(_POLL_S)
+    def _until(
+        self, reached: Callable[[], bool], within_s: float, what: str, ranks: Collection[int] | None = None
+    ) -> None:
+        """Wait until `reached` returns True. Raises ScenarioError if one of these ranks (None: of all) ends
+        before, or if it takes longer than within_s. what: what the job is to do, for the message."""
+
+        def checked() -> bool:
+            if reached():
+                return True
+            for rank in range(self._workers) if ranks is None else ranks:
+                if self._containers[rank].poll() is not None:
+                    raise ScenarioError(f"rank {rank} ended before it could {what}: {self._last_words()}")
+            return False
+
+        if not waiting.until(checked, within_s, self._poll_s):
+            raise ScenarioError(f"the job did not {what} within {within_s:g} s")
 
     def _steps(self) -> int:
         return len(self._step_ends_ns())
@@ -229,10 +235,7 @@ class Cluster(Undone):
 
     def _last_words(self) -> str:
         with self._identity.acting():
-            for log in sorted((self._folder / "logs").glob("*.log")):
-                if lines := log.read_text(errors="replace").strip().splitlines():
-                    return lines[-1]
-        return "it printed nothing"
+            return last_words(self._folder / "logs")
 
 
 def cpu_busy_s() -> float:
@@ -250,23 +253,13 @@ def shape(endpoint: network.Endpoint, rate_bps: float) -> None:
 
 def _shaped(link: str, namespace: str | None = None) -> None:
     """Shape the traffic that leaves by a link, in a namespace if given. `rate` sets its rate."""
-    _tc(f"qdisc add dev {link} root handle 1: htb default 1", link, namespace)
+    _tc(f"qdisc add dev {link} root handle 1: htb default 1", namespace)
 
 
 def rate(link: str, rate_bps: float, namespace: str | None = None) -> None:
     """Change the rate of the traffic that leaves by a shaped link, bit/s."""
-    change = f"class replace dev {link} parent 1: classid 1:1 htb rate {rate_bps:.0f}bit quantum 15140"
-    _tc(change, link, namespace)
+    _tc(f"class replace dev {link} parent 1: classid 1:1 htb rate {rate_bps:.0f}bit quantum 15140", namespace)
 
 
-def _tc(command: str, link: str, namespace: str | None) -> None:
-    options = ["-n", namespace] if namespace else []
-    try:
-        done = subprocess.run(
-            ["tc", *options, "-batch", "-"], input=command + "\n", capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError as error:
-        raise BackendError("tc: not installed; install it: sudo apt install iproute2") from error
-    if done.returncode:
-        reason = (done.stderr.strip() or "no reason given").splitlines()[0]
-        raise BackendError(f"tc on {link}: {reason}; shaping needs root, CAP_NET_ADMIN and HTB")
+def _tc(command: str, namespace: str | None) -> None:
+    network.batch("tc", command, namespace=namespace)

@@ -63,12 +63,12 @@ def profile(
     names = ("master", *(f"worker-{index + 1}" for index in range(workers)))
     inherited = identity.environment if identity else os.environ
     with temporary_directory() as above:
-        # The hook writes there as the job's user. The folder above stays this process's, which marks it.
+        # The hook writes there as the job's user.
         folder = above / "steps"
-        folder.mkdir(mode=0o700)
-        if identity is not None:
-            os.chown(folder, identity.uid, identity.gid)
-            above.chmod(0o711)
+        if identity is None:
+            folder.mkdir(mode=0o700)
+        else:
+            identity.make_folder(folder)
         specs = [
             ContainerSpec(
                 process,

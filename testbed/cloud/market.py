@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Protocol
 
 from control.market.course import LEAVING, STARTING, WAITING, WORKING, Course, Market, Outcome, Timing
 from control.market.ports import IDLE, Policy, Terms
 from testbed.cloud.emulated import shape
-from testbed.cluster.gangs import Gangs, Life, Seen, Training
+from testbed.cluster.gangs import Gangs, Seen, Training
 from testbed.containers.network import Endpoint, Network
 from testbed.containers.ownership import end_run, new_run
 
@@ -38,23 +39,24 @@ class Instances(Gangs):
     def __init__(self, jobs: Sequence[Training], network_bps: float) -> None:
         super().__init__(jobs)
         self._network_bps = network_bps
-        self._networks: dict[int, tuple[str, Network]] = {}
+        self._networks: dict[int, ExitStack] = {}
+        """Job → removal of its life's network."""
 
-    def _endpoints(self, life: Life, count: int) -> list[Endpoint | None]:
-        run, names = new_run(), [f"machine-{rank}" for rank in range(count)]
-        made = Network(run, names)
-        self._networks[id(life)] = run, made
-        for endpoint in made.endpoints:
-            shape(endpoint, self._network_bps)
+    def _endpoints(self, job: int, count: int) -> list[Endpoint | None]:
+        with ExitStack() as undo:
+            run = new_run()
+            undo.callback(end_run, run)
+            made = Network(run, [f"machine-{rank}" for rank in range(count)])
+            undo.callback(made.remove)
+            for endpoint in made.endpoints:
+                shape(endpoint, self._network_bps)
+            self._networks[job] = undo.pop_all()
         return list(made.endpoints)
 
     def _remove(self, job: int) -> None:
-        life = self._lives[job]
-        super()._remove(job)
-        if id(life) in self._networks:
-            run, made = self._networks.pop(id(life))
-            made.remove()
-            end_run(run)
+        # A namespace can be removed once its processes have ended.
+        with self._networks.pop(job, ExitStack()):
+            super()._remove(job)
 
 
 class Executor(Protocol):
@@ -162,11 +164,8 @@ class _Real:
     def _work_s(self, steps: int, *, saved: bool = False) -> float:
         """Return the work that corresponds to `steps` steps, or the saved part of it, s."""
         training = self.training
-        return (
-            (steps // training.every * training.every if saved else steps)
-            / training.steps
-            * (self.terms.work_s)
-        )
+        counted = steps // training.every * training.every if saved else steps
+        return counted / training.steps * self.terms.work_s
 
     def _notice(self, now_s: float, zone: int) -> None:
         self.course.notice(now_s, zone)

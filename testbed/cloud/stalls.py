@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,11 @@ from testbed.cloud.emulated import STEPS, Cluster, Emulated
 from testbed.cloud.steps import Model
 from testbed.containers.cgroup.group import NO_LIMIT_BYTES
 from testbed.containers.host.identity import Identity
+from testbed.containers.ownership import temporary_directory
 from twinbed import BackendError, ScenarioError
+
+ON_DISK = Path("/var/tmp")
+"""Folder of temporary files that are on a disk. /tmp may be in memory."""
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _PAGE_CACHE = "1"
@@ -142,11 +145,9 @@ class Profiler:
     @contextmanager
     def _folder(self) -> Iterator[Path]:
         """Yield a folder on a disk to which only the job's user may write."""
-        with tempfile.TemporaryDirectory(prefix="twinbed-stalls-", dir="/var/tmp") as above:
-            folder = Path(above, "work")
-            folder.mkdir(mode=0o700)
-            os.chown(folder, self.identity.uid, self.identity.gid)
-            Path(above).chmod(0o711)
+        with temporary_directory(ON_DISK) as above:
+            folder = above / "work"
+            self.identity.make_folder(folder)
             yield folder
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from testbed.cloud import steps
 from testbed.containers import leftovers
 from testbed.containers.cgroup.drivers import Driver, detect
-from testbed.containers.host.container import Container, ContainerSpec
+from testbed.containers.host.container import Container, ContainerSpec, last_words, remove_all
 from testbed.containers.host.identity import Identity
 from testbed.containers.host.identity import identity as identity_of
 from testbed.containers.interrupts import Interrupts, Undone
@@ -106,9 +106,7 @@ class Gangs(Undone):
         above = self._undo.enter_context(temporary_directory())
         # The jobs' user writes there. The folder above stays this process's, which marks it.
         self._folder = above / "jobs"
-        self._folder.mkdir(mode=0o700)
-        os.chown(self._folder, self._identity.uid, self._identity.gid)
-        above.chmod(0o711)
+        self._identity.make_folder(self._folder)
         self._run = new_run()
         self._undo.callback(self._driver.finish, self._run)
         self._undo.callback(self._end_all)
@@ -130,7 +128,7 @@ class Gangs(Undone):
         life = Life(self._done[job], quota_cores, [], folder)
         self._lives[job] = life
         port = free_port()
-        ends = self._endpoints(life, training.processes)
+        ends = self._endpoints(job, training.processes)
         for rank, end in enumerate(ends):
             inherited = self._identity.environment
             environment = {
@@ -150,8 +148,8 @@ class Gangs(Undone):
             life.containers.append(Container(spec, group, end, self._identity))
         self._launch(job, life, servers)
 
-    def _endpoints(self, life: Life, count: int) -> list[Endpoint | None]:  # noqa: ARG002 - others' do
-        """Return the networks of a life's processes; None stands for the host's network."""
+    def _endpoints(self, job: int, count: int) -> list[Endpoint | None]:  # noqa: ARG002 - others' do
+        """Return the networks of a job's processes; None stands for the host's network."""
         return [None] * count
 
     def _launch(self, job: int, life: Life, servers: Mapping[int, int]) -> None:  # noqa: ARG002 - Slurm's does
@@ -179,10 +177,11 @@ class Gangs(Undone):
 
     def kill(self, job: int) -> None:
         """End a gang at once, as a fault of its server does. Its work since the last save is lost."""
-        saved, leaving = self._saved(job), self._lives[job].leaving is not None
+        life = self._lives[job]
+        # The steps are counted once nothing takes or saves further ones.
         self._remove(job)
-        self._done[job] = saved
-        if leaving:
+        self._done[job] = self._saved(job, life)
+        if life.leaving is not None:
             self._further.add(job)
 
     def hold(self, job: int) -> None:
@@ -228,15 +227,15 @@ class Gangs(Undone):
         # Only the first process saves. A signal may have ended that process before or after its last save.
         last = min(life.base + _steps(life.folder), training.steps)
         if any(codes[:1]):
-            last = self._saved(job)
+            last = self._saved(job, life)
             self._further.add(job)
         self._remove(job)
         self._done[job] = training.steps if life.leaving is None else last
         return Seen(self._done[job], begun=bool(new), alive=False)
 
-    def _saved(self, job: int) -> int:
-        """Return the step of a job's last regular save."""
-        life, every = self._lives[job], self._jobs[job].every
+    def _saved(self, job: int, life: Life) -> int:
+        """Return the step of a job's last regular save in one of its lives or before it."""
+        every = self._jobs[job].every
         return max(life.base, (life.base + _steps(life.folder)) // every * every)
 
     def _codes(self, job: int, life: Life) -> list[int | None]:  # noqa: ARG002 - Slurm's does
@@ -247,21 +246,11 @@ class Gangs(Undone):
             container.group.set_cpu_quota(cores)
 
     def _remove(self, job: int) -> None:
-        life = self._lives.pop(job)
-        for container in life.containers:
-            container.group.send(signal.SIGKILL)
-        for container in life.containers:
-            if container.process is not None:
-                container.process.kill()
-                container.process.wait()
-            container.group.remove()
+        remove_all(self._lives.pop(job).containers)
 
     def _last_words(self, life: Life) -> str:
         with self._identity.acting():
-            for log in sorted((life.folder / "logs").glob("*.log")):
-                if lines := log.read_text(errors="replace").strip().splitlines():
-                    return lines[-1]
-        return "it printed nothing"
+            return last_words(life.folder / "logs")
 
 
 def _steps(folder: Path) -> int:

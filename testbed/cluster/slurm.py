@@ -13,7 +13,6 @@ import os
 import secrets
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -25,14 +24,15 @@ import numpy as np
 from control.scheduler.model import Assignment, Cluster, State
 from control.scheduler.ports import Scheduler
 from testbed.cluster.gangs import GRACE_S, Gangs, Life, Training, free_port
-from testbed.containers.host.container import Container, ContainerSpec
+from testbed.containers.host.container import Container, ContainerSpec, remove_all
 from testbed.containers.host.identity import WITHOUT_RIGHTS
+from testbed.waiting import until
 from twinbed import BackendError
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "srun")
 _UP_S = 20.0
 _BUSY_S = 15.0
-"""Time for which a Slurm that does not answer is asked again, s."""
+"""Longest time of one question to Slurm, and time for which a busy Slurm is asked again, s."""
 _LOOK_S = 0.2
 """Time between two questions to Slurm about all jobs, s."""
 
@@ -108,19 +108,21 @@ class SlurmGangs(Gangs):
         self._conf = own / "slurm.conf"
         text = _CONF.format(host=host, port=free_port(), folder=own, grace=round(GRACE_S))
         self._conf.write_text(text + "\n".join(nodes) + "\n")
-        self._undo.callback(self._end_daemons)
+        self._undo.callback(remove_all, self._daemons)
         files = ("key-file=key", "socket=munge.socket", "pid-file=pid", "log-file=log", "seed-file=seed")
         options = [f"--{key}={own / name}" for key, name in (file.split("=") for file in files)]
         self._daemon("munged", "--foreground", "--force", *options)
-        self._until_there(own / "munge.socket")
+        if not until((own / "munge.socket").exists, _UP_S):
+            raise BackendError(f"munged does not start: {self._words_of_daemons()}")
         self._daemon("slurmctld", "-D")
         for server in range(len(nodes)):
             self._daemon("slurmd", "-D", "-N", f"n{server}")
-        deadline = time.monotonic() + _UP_S
-        while self._ask("sinfo", "-h", "-o", "%D", "-t", "idle", check=False).strip() != str(len(nodes)):
-            if time.monotonic() > deadline:
-                raise BackendError(f"Slurm is not up within {_UP_S:g} s: {self._words_of_daemons()}")
-            time.sleep(_LOOK_S)
+
+        def idle() -> bool:
+            return self._ask("sinfo", "-h", "-o", "%D", "-t", "idle", check=False).strip() == str(len(nodes))
+
+        if not until(idle, _UP_S, _LOOK_S):
+            raise BackendError(f"Slurm is not up within {_UP_S:g} s: {self._words_of_daemons()}")
 
     def _daemon(self, program: str, *options: str) -> None:
         spec = ContainerSpec(
@@ -130,24 +132,10 @@ class SlurmGangs(Gangs):
         self._daemons.append(container)
         container.start((container, container), self._conf.parent / "logs", None)
 
-    def _until_there(self, path: Path) -> None:
-        deadline = time.monotonic() + _UP_S
-        while not path.exists():
-            if time.monotonic() > deadline:
-                raise BackendError(f"munged does not start: {self._words_of_daemons()}")
-            time.sleep(0.02)
-
     def _words_of_daemons(self) -> str:
         logs = [*self._conf.parent.glob("*.log"), *(self._conf.parent / "logs").glob("*.log")]
         lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
         return next((line for line in reversed(lines) if "error" in line.lower()), "no error was logged")
-
-    def _end_daemons(self) -> None:
-        for container in reversed(self._daemons):
-            container.group.send(signal.SIGKILL)
-            if container.process is not None:
-                container.process.wait()
-            container.group.remove()
 
     def _ask(self, *command: str, check: bool = True) -> str:
         """Return the output of a Slurm command. The command is repeated while Slurm is busy; a failed query
@@ -155,7 +143,17 @@ class SlurmGangs(Gangs):
         environment = {"SLURM_CONF": str(self._conf), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         deadline = time.monotonic() + _BUSY_S
         while True:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, check=False, env=environment, timeout=_BUSY_S
+                )
+            except subprocess.TimeoutExpired:
+                if not check:
+                    return ""
+                why = f"no answer within {_BUSY_S:g} s"
+                raise BackendError(
+                    f"{shlex.join(command)}: {why}; its log: {self._words_of_daemons()}"
+                ) from None
             again = "Unable to contact" in done.stderr or (done.returncode and command[0] == "squeue")
             if not again or not check or time.monotonic() > deadline:
                 break

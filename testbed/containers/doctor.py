@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -96,22 +97,18 @@ def _tried(driver: Driver) -> list[Finding]:
         ("CPU burst", _try_burst, "quota saved up in idle periods", False),
         ("quota write", _time_write, "cost of one decision", False),
     )
-    run: str | None = None
-    try:
-        run = new_run()
-        group = driver.create(run, "doctor")
-    except BackendError as error:
-        if run is not None:
-            driver.finish(run)
-        return [
-            Finding(name, "not allowed", _first_clause(error), meaning, _ROOT, needed)
-            for name, _, meaning, needed in attempts
-        ]
-    try:
+    with ExitStack() as undo:
+        try:
+            run = new_run()
+            undo.callback(driver.finish, run)
+            group = driver.create(run, "doctor")
+        except BackendError as error:
+            return [
+                Finding(name, "not allowed", _first_clause(error), meaning, _ROOT, needed)
+                for name, _, meaning, needed in attempts
+            ]
+        undo.callback(group.remove)
         return [_attempt(group, *attempt) for attempt in attempts]
-    finally:
-        group.remove()
-        driver.finish(run)
 
 
 def _attempt(group: Group, name: str, attempt: Callable[[Group], str], meaning: str, needed: bool) -> Finding:

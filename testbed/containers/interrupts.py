@@ -11,7 +11,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -45,9 +45,7 @@ class Interrupts:
                 self._on_dropped, sys.unraisablehook = sys.unraisablehook, self._dropped
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before:
             sys.unraisablehook = self._on_dropped
         for number, handler in self._before.items():
@@ -90,7 +88,5 @@ class Undone(ABC):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._undo.close()

@@ -8,21 +8,19 @@ request.
 from __future__ import annotations
 
 import os
-import select
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from testbed import processes
 from testbed.containers import network, ownership
 from testbed.containers.cgroup import attached, tree
 from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host import oci
-from twinbed import BackendError
+from twinbed import BackendError, TwinbedError
 from twinbed.ownership import holder, is_held, is_mine
 
 ENDING_TIMEOUT_S = 20.0
@@ -78,11 +76,11 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
 
     live: whether to remove live runs, too, and runs whose lock is not visible here. The process of a live run
     first gets a signal to end (SIGTERM; SIGKILL after ENDING_TIMEOUT_S). Runs of this process are never
-    touched. Raises BackendError for the first object that could not be removed, after all others were.
+    touched. Raises TwinbedError for the first object that could not be removed, after all others were.
     """
     runs_here = [run for run in runs(driver) if (live or run.alive is False) and not _is_mine(run.name)]
     ended: list[Run] = []
-    problems: list[BackendError] = []
+    problems: list[TwinbedError] = []
     for run in runs_here:
         try:
             if run.alive:
@@ -90,7 +88,10 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
             ended.append(run)
         except BackendError as error:
             problems.append(error)
-    _sweep_agents(driver)
+    try:
+        _sweep_agents(driver)
+    except TwinbedError as error:
+        problems.append(error)
     # An agent that was started meanwhile has taken over the containers of its former process.
     back = () if live else _agents()
     for run in ended:
@@ -120,7 +121,7 @@ def remove(run: str, driver: Driver) -> None:
     # The locks are removed last, because without them nobody would know that the owner is dead.
     for directory in ownership.temporary_directories().get(run, []):
         shutil.rmtree(directory, ignore_errors=True)
-    ownership.forget_dead()
+    ownership.forget_dead([run])
 
 
 def _sweep_agents(driver: Driver) -> None:
@@ -174,30 +175,12 @@ def _is_mine(name: str) -> bool:
 
 
 def _end(run: Run) -> None:
-    """Tell the run's process to end, through a pidfd, because its id may have been reused."""
+    """Tell the run's process to end, if it still holds the run's lock."""
     if run.pid is None:
         if _locks(run.name, _agents()):
             raise BackendError(f"{run.name}: its process is in another PID namespace; end it there")
         return
-    try:
-        handle = os.pidfd_open(run.pid)
-    except ProcessLookupError:
-        return
-    try:
-        if run.pid not in map(holder, _locks(run.name, _agents())):
-            return
-        for number, timeout_s in ((signal.SIGTERM, ENDING_TIMEOUT_S), (signal.SIGKILL, ENDING_TIMEOUT_S)):
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(handle, number)
-            if _ended(handle, timeout_s):
-                return
-    finally:
-        os.close(handle)
-    raise BackendError(f"process {run.pid} of {run.name} does not end; look at it with ps {run.pid}")
-
-
-def _ended(handle: int, timeout_s: float) -> bool:
-    """Return whether the process ends in that time. Its handle then becomes readable."""
-    end = select.poll()
-    end.register(handle, select.POLLIN)
-    return bool(end.poll(timeout_s * 1_000))
+    pid, locks = run.pid, _locks(run.name, _agents())
+    with processes.handles(lambda: [pid] if pid in map(holder, locks) else []) as found:
+        if not all(processes.end(handle, ENDING_TIMEOUT_S) for handle in found.values()):
+            raise BackendError(f"process {pid} of {run.name} does not end; look at it with ps {pid}")

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.containers.ownership import LINK_PREFIX, MARK, is_dead, is_run
+from testbed.containers.ownership import LINK_PREFIX, MARK, is_dead, is_run, leave
 from twinbed import BackendError
 
 MAX_CONTAINERS = 1_000
@@ -67,8 +67,13 @@ class Endpoint:
             raise OSError(ctypes.get_errno(), "setns")
 
     def read(self) -> Traffic:
-        """Return the counters now."""
-        return Traffic(int(os.pread(self._rx, 32, 0)), int(os.pread(self._tx, 32, 0)))
+        """Return the counters now. Raises BackendError if somebody removed the network."""
+        try:
+            return Traffic(int(os.pread(self._rx, 32, 0)), int(os.pread(self._tx, 32, 0)))
+        except (OSError, ValueError) as error:
+            raise BackendError(
+                f"{self.link}: its counters cannot be read ({error}); did somebody remove the network?"
+            ) from error
 
     def close(self) -> None:
         """Close the files. Idempotent."""
@@ -97,9 +102,10 @@ class Network:
         for index, name in enumerate(names):
             namespace, link = f"{LINK_PREFIX}{self._run}-{name}", f"{stem}-{index}"
             address = f"198.18.{(index + 1) // 256}.{(index + 1) % 256}"
-            _ip(f"netns add {namespace}")
+            batch("ip", f"netns add {namespace}")
             self._make_link(link, f"type veth peer name eth0 netns {namespace}", f"master {stem}")
-            _ip(
+            batch(
+                "ip",
                 "link set lo up",
                 "link set eth0 addrgenmode none up",
                 f"address add {address}/16 dev eth0",
@@ -109,11 +115,11 @@ class Network:
 
     def _make_link(self, link: str, kind: str, master: str) -> None:
         # The kernel ignores an alias given at creation, so the mark is set in the same batch.
-        _ip(f"link add {link} {kind}", f"link set {link} alias {MARK}:{self._run} {master}")
+        batch("ip", f"link add {link} {kind}", f"link set {link} alias {MARK}:{self._run} {master}")
         # An IPv6-enabled host end would announce itself, and these bytes would count as the container's.
         if (quiet := Path(f"/proc/sys/net/ipv6/conf/{link}/disable_ipv6")).exists():
             quiet.write_text("1")
-        _ip(f"link set {link} up")
+        batch("ip", f"link set {link} up")
 
     def remove(self) -> None:
         """Close the counters, and remove links and namespaces. Idempotent."""
@@ -146,10 +152,11 @@ def remove_run(run: str) -> None:
     if not commands:
         return
     try:
-        _ip(*commands)
+        batch("ip", *commands)
     except BackendError:
         # The kernel may already have removed a link; only an object that still exists is an error.
         if left := links_of(run) + _namespaces_of(run):
+            leave(run)
             raise BackendError(f"{left[0]}: cannot be removed; the next recording tries again") from None
 
 
@@ -189,16 +196,16 @@ def _link_stem(run: str) -> str:
     return LINK_PREFIX + hashlib.blake2s(run.encode(), digest_size=3).hexdigest()
 
 
-def _ip(*commands: str, namespace: str | None = None) -> None:
-    """Run `ip` commands in one batch, in a namespace if given."""
-    program = shutil.which("ip")
-    if program is None:
-        raise BackendError("network 'own' needs the command ip; install it: sudo apt install iproute2")
+def batch(program: str, *commands: str, namespace: str | None = None) -> None:
+    """Run commands of iproute2's `ip` or `tc` in one batch, in a namespace if given. Raises BackendError."""
+    place = shutil.which(program)
+    if place is None:
+        raise BackendError(f"{program}: not installed; install it: sudo apt install iproute2")
     inside = ["-netns", namespace] if namespace else []
-    batch = "\n".join(commands) + "\n"
+    lines = "\n".join(commands) + "\n"
     done = subprocess.run(
-        [program, *inside, "-force", "-batch", "-"], input=batch, capture_output=True, text=True, check=False
+        [place, *inside, "-force", "-batch", "-"], input=lines, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         reason = (done.stderr.strip() or "no reason given").splitlines()[0]
-        raise BackendError(f"ip {commands[0]}: {reason}; own networks need root and CAP_NET_ADMIN")
+        raise BackendError(f"{program} {commands[0]}: {reason}; needs root and CAP_NET_ADMIN")

@@ -14,7 +14,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -41,6 +41,7 @@ _LASTING = re.compile(r"lasting-[0-9a-f]{16}")
 _HIDDEN_LOCK = f".{LOCK}"
 _ATTEMPTS = 3
 _owned: dict[str, Ownership] = {}
+_left: set[str] = set()
 
 
 def new_run() -> str:
@@ -64,18 +65,25 @@ def new_run() -> str:
     raise BackendError(f"{RUN_ROOT / run}: cannot be made, another process removes it; try again")
 
 
+def leave(run: str) -> None:
+    """Note that a part of a run could not be removed. The lock's file then outlives `end_run`: without it
+    nobody would know that the owner is gone, and nobody would remove the rest."""
+    _left.add(run)
+
+
 def end_run(run: str) -> None:
-    """Give up a run of this process whose parts are removed. Files that it still has under RUN_ROOT then
-    count as left over. Idempotent. Other runs are not touched."""
+    """Give up a run of this process whose parts are removed. Files that it still has under RUN_ROOT, and what
+    `leave` noted, then count as left over. Idempotent. Other runs are not touched."""
     lock = _owned.pop(run, None)
     if lock is not None:
-        _forget_lock(run)
+        if run not in _left:
+            _forget_lock(run)
         lock.release()
 
 
-def forget_dead() -> None:
-    """Remove the directories of dead runs that hold nothing except the lock."""
-    for run in runs_with_directory():
+def forget_dead(runs: Iterable[str] | None = None) -> None:
+    """Remove the directories of dead runs that hold nothing except the lock. runs: None: all."""
+    for run in runs_with_directory() if runs is None else runs:
         if is_dead(run):
             with suppress(OSError):
                 lock = take(RUN_ROOT / run / LOCK, 0.0)
@@ -134,17 +142,20 @@ def make_directory(run: str, *below: str) -> Path:
 
 
 @contextmanager
-def temporary_directory() -> Iterator[Path]:
+def temporary_directory(place: Path | None = None) -> Iterator[Path]:
     """Yield a new temporary directory, which is removed when the block ends. If the process is killed before
     that, `temporary_directories` finds the directory, and the next call of this function removes it. Raises
-    BackendError if it cannot be made."""
+    BackendError if it cannot be made.
+
+    place: folder in which it is made; None: where Python makes temporary files.
+    """
     for directories in temporary_directories().values():
         for directory in directories:
             if not is_held(directory / _HIDDEN_LOCK):
                 shutil.rmtree(directory, ignore_errors=True)
     # The directory gets its name once its lock is held, so that it is never taken for a dead run's.
     run = f"run-{os.getpid()}-{secrets.token_hex(8)}"
-    made = Path(tempfile.gettempdir()) / f"{MARK}-{run}"
+    made = (place or Path(tempfile.gettempdir())) / f"{MARK}-{run}"
     hidden = made.with_name(f".{made.name}")
     try:
         hidden.mkdir(mode=0o700)

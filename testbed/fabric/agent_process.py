@@ -33,6 +33,8 @@ from testbed.fabric.place import Place
 from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.port import Applier
+from testbed.waiting import until
+from testbed.writing import write_whole
 from twinbed import BackendError, ScenarioError, TwinbedError
 
 READY_S = 30.0
@@ -171,16 +173,11 @@ class Agents:
 
     def wait_ready(self, host: int) -> dict[str, Any]:
         """Return the first report of a host's agent. Raises BackendError if the agent ends or is late."""
-        deadline_s = time.monotonic() + READY_S
-        while (first := self.report(host)) is None:
-            name = self._fabric.hosts[host].namespace
-            if (code := self._processes[host].poll()) is not None:
-                raise BackendError(f"agent in {name}: ended with {code}; its own message is above")
-            if time.monotonic() > deadline_s:
-                raise BackendError(
-                    f"agent in {name}: no dump within {READY_S:g} s; is the machine overloaded?"
-                )
-            time.sleep(0.01)
+        name, process = self._fabric.hosts[host].namespace, self._processes[host]
+        if not until(lambda: self.report(host) is not None or process.poll() is not None, READY_S):
+            raise BackendError(f"agent in {name}: no dump within {READY_S:g} s; is the machine overloaded?")
+        if (first := self.report(host)) is None:
+            raise BackendError(f"agent in {name}: ended with {process.returncode}; its own message is above")
         return first
 
     def _status(self, host: int) -> Path:
@@ -218,12 +215,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _sayer(status: Path | None) -> Say:
     if status is None:
         return lambda report: print(json.dumps(report), flush=True)
-    new = status.with_suffix(".new")
 
     def replace(report: dict[str, Any]) -> None:
         try:
-            new.write_text(json.dumps(report))
-            new.rename(status)
+            write_whole(status, json.dumps(report))
         except OSError as error:
             why = f"--status {status}: cannot be written: {error.strerror}"
             raise BackendError(f"{why}; name a file in a folder that is there") from None

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from ipaddress import ip_interface
 
 from control.fabric import VXLAN_OVERHEAD_BYTES
-from testbed.fabric.links import run_in, write_sysctls
+from testbed.fabric.links import output_of, write_sysctls
 from testbed.fabric.model import PEER, VXLAN_PORT, Endpoint, Fabric, Host, Plan, Segment, Tor
 from testbed.fabric.plan import UPLINK_PREFIX_LENGTH
 from testbed.fabric.rtnetlink import Rtnetlink
-from twinbed import BackendError
 
 TABLE = "twinbed"
 """Name of our nftables table in hosts and ToRs."""
@@ -78,7 +77,8 @@ def set_up(fabric: Fabric, part: Host | Tor | Endpoint) -> None:
         if isinstance(part, Host):
             for segment in part.segments:
                 _overlay(kernel, plan, part, segment)
-    feed(part.namespace, ("nft", "-f", "-"), _spread(part) if isinstance(part, Host) else _faults(part))
+    chains = _spread(part) if isinstance(part, Host) else _faults(part)
+    output_of(part.namespace, ("nft", "-f", "-"), text=chains)
     shape(plan, part.namespace, [device for device, _ in uplinks])
 
 
@@ -130,7 +130,7 @@ def shape(plan: Plan, namespace: str, uplinks: Sequence[str]) -> None:
     """Give devices the plan's rate, if it has one. Raises BackendError if the machine refuses."""
     if plan.rate_bps is not None:
         lines = [line for device in uplinks for line in _rate(device, plan.rate_bps, _uplink_mtu(plan))]
-        feed(namespace, ("tc", "-batch", "-"), "\n".join([*lines, ""]))
+        output_of(namespace, ("tc", "-batch", "-"), text="\n".join([*lines, ""]))
 
 
 def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:
@@ -202,11 +202,3 @@ table netdev {TABLE} {{
     }}
 }}
 """
-
-
-def feed(namespace: str, command: Sequence[str], text: str) -> None:
-    """Run a command in a namespace with `text` as input. Raises BackendError with its message."""
-    done = run_in(namespace, command, text=text)
-    if done.returncode:
-        reason = " ".join(done.stderr.split()) or "no reason given"
-        raise BackendError(f"{command[0]} in {namespace}: {reason}; twinbed testbed doctor says more")

@@ -9,12 +9,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 
 from testbed.containers.doctor import Finding, program, succeeds, virtual_machine
 from testbed.fabric import frr, leftovers
-from testbed.fabric.links import run_in
+from testbed.fabric.links import make_namespace, run_in
 from testbed.fabric.model import Daemon
 from testbed.fabric.ownership import namespace
 from twinbed import BackendError
@@ -169,18 +168,17 @@ def _try(trial: _Trial) -> Finding:
     fabric = f"doctor-{os.getpid()}"
     place = namespace(fabric, "t0")
     try:
-        subprocess.run(("ip", "netns", "add", place), check=True, capture_output=True, text=True)
+        make_namespace(place)
         for command in trial.commands:
             done = run_in(place, command.split())
             if done.returncode:
                 reason = (done.stderr.strip() or "refused").splitlines()[0].removeprefix("Error: ")
                 detail = f"{command.split()[0]}: {reason}"
                 return Finding(trial.feature, "missing", detail, trial.meaning, trial.cure, trial.needed)
-    except subprocess.CalledProcessError as error:
-        reason = error.stderr.strip()
-        return Finding(trial.feature, "not allowed", reason, trial.meaning, _ROOT, trial.needed)
     except BackendError as error:
         reason, _, cure = str(error).partition("; ")
+        if "refused" in reason:
+            return Finding(trial.feature, "not allowed", reason, trial.meaning, _ROOT, trial.needed)
         return Finding(trial.feature, "missing", reason, trial.meaning, cure or _ROOT, trial.needed)
     finally:
         leftovers.remove(fabric)

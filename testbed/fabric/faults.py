@@ -17,7 +17,7 @@ from typing import TypeVar
 from control.fabric import Direction, Fault, FaultKind
 from testbed.fabric import devices, frr, nftables
 from testbed.fabric.devices import LOST_IN, LOST_OUT, TABLE
-from testbed.fabric.links import in_namespace, run_in
+from testbed.fabric.links import in_namespace, output_of, run_in
 from testbed.fabric.model import Daemon, DaemonFault, Fabric, Host, Injected, Tor
 from twinbed import BackendError, ScenarioError
 
@@ -110,14 +110,14 @@ def degrade(fabric: Fabric, fault: Fault, delay_s: float, corrupt: float) -> Non
         if fault.one_way in (None, way):
             leaves = devices.LEAVES if fabric.plan.rate_bps else ("root",)
             lines = (f"qdisc replace dev {device} {leaf} {netem}\n" for leaf in leaves)
-            devices.feed(namespace, ("tc", "-batch", "-"), "".join(lines))
+            output_of(namespace, ("tc", "-batch", "-"), text="".join(lines))
 
 
 def mend(fabric: Fabric, fault: Fault) -> None:
     """End the loss, delay and corruption of `lose` and `degrade`, if there are any. Raises as they do."""
     for _, namespace, device in _link_ends(fabric, fault):
         if "netem" in run_in(namespace, ("tc", "qdisc", "show", "dev", device)).stdout:
-            devices.feed(namespace, ("tc", "-batch", "-"), devices.whole(fabric.plan, device))
+            output_of(namespace, ("tc", "-batch", "-"), text=devices.whole(fabric.plan, device))
     tor, ports = _ports(fabric, fault)
     with in_namespace(tor.namespace):
         for table in map(_lossy, ports):

@@ -8,13 +8,13 @@ has a path space (`-N`) with its namespace's name, which keeps configurations, s
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from testbed import processes
 from testbed.fabric import frr_folders
 from testbed.fabric.frr_folders import USER
 from testbed.fabric.links import popen_in, run_in
@@ -26,7 +26,7 @@ PROGRAMS = Path("/usr/lib/frr")
 START_TIMEOUT_S = 20.0
 """Longest time until a daemon is ready, s. On an idle machine it takes a tenth of a second."""
 
-_DEATH_TIMEOUT_MS = 5_000
+_DEATH_TIMEOUT_S = 5.0
 
 _BFD_PROFILE = "uplink"
 """Name of the BFD profile. FRR accepts intervals below 50 ms in a profile only."""
@@ -62,8 +62,7 @@ def start(plan: Plan, namespace: str, daemons: Sequence[Daemon] = tuple(Daemon))
 
 def kill(namespace: str, daemons: Sequence[Daemon]) -> None:
     """Kill daemons (SIGKILL), wait until they have ended, and remove their files."""
-    pids = (pid_of(namespace, daemon) for daemon in daemons)
-    kill_processes([pid for pid in pids if pid is not None])
+    kill_processes(lambda: [pid for daemon in daemons if (pid := pid_of(namespace, daemon)) is not None])
 
 
 def pid_of(namespace: str, daemon: Daemon) -> int | None:
@@ -91,22 +90,20 @@ def show(namespace: str, command: str, daemon: Daemon) -> str:
     return done.stdout
 
 
-def kill_processes(pids: Iterable[int]) -> None:
-    """Kill processes (SIGKILL), wait until they have ended, and remove temporary files of FRR's daemons."""
-    handles = {}
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            handles[os.pidfd_open(pid)] = pid, _temporary_of(pid)
-    for handle in handles:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-    for handle, (pid, folders) in handles.items():
-        end = select.poll()
-        end.register(handle, select.POLLIN)
-        end.poll(_DEATH_TIMEOUT_MS)
-        os.close(handle)
-        # A daemon that was still starting has a folder but no open file in it.
-        frr_folders.remove_temporary(lambda name: name in folders or name.endswith(f".{pid}"))  # noqa: B023
+def kill_processes(find: Callable[[], Iterable[int]]) -> None:
+    """Kill processes (SIGKILL), wait until they have ended, and remove temporary files of FRR's daemons.
+
+    find: function that lists the ids of the processes; see processes.handles.
+    """
+    with processes.handles(find) as found:
+        # A daemon that is still starting has a folder but no open file in it.
+        folders = {name for pid in found for name in _temporary_of(pid)}
+        ends = tuple(f".{pid}" for pid in found)
+        for handle in found.values():
+            processes.send(handle, signal.SIGKILL)
+        for handle in found.values():
+            processes.ended(handle, _DEATH_TIMEOUT_S)
+        frr_folders.remove_temporary(lambda name: name in folders or name.endswith(ends))
 
 
 def _temporary_of(pid: int) -> set[str]:

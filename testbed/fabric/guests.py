@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from testbed.fabric.devices import TABLE, admit
-from testbed.fabric.links import environment_of, in_namespace, run_in
+from testbed.fabric.links import environment_of, in_namespace, output_of, run_in
 from testbed.fabric.model import Fabric, Host
 from testbed.fabric.plan import OVERLAY_PREFIX_LENGTH
 from testbed.fabric.rtnetlink import Rtnetlink
@@ -76,11 +76,12 @@ def silenced(guest: Guest) -> Iterator[None]:
 
     Only the VM and its peer can notice. Raises BackendError if the machine refuses.
     """
-    _run(guest.host, "nft", f"insert rule netdev {TABLE} {_TAP} drop")
+    place = guest.host.namespace
+    output_of(place, ("nft", f"insert rule netdev {TABLE} {_TAP} drop"))
     try:
         yield
     finally:
-        _run(guest.host, "nft", f"flush chain netdev {TABLE} {_TAP}; {_MARK}")
+        output_of(place, ("nft", f"flush chain netdev {TABLE} {_TAP}; {_MARK}"))
 
 
 _PATH = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -128,15 +129,9 @@ def _tap(host: Host) -> int:
     return tap
 
 
-def _run(host: Host, *command: str) -> None:
-    done = run_in(host.namespace, command)
-    if done.returncode:
-        raise BackendError(f"{' '.join(command)} in {host.namespace}: {done.stderr.strip()}")
-
-
 def _admit(fabric: Fabric, host: Host, address: str, mac: str) -> None:
     """Make the tap a representor, as an endpoint's device is, and mark its packets."""
     with Rtnetlink(host.namespace) as kernel:
         admit(kernel, host.segments[0].bridge, _TAP, mac, address, fabric.plan.mtu_bytes, "replace")
     hook = f"{{ type filter hook ingress device {_TAP} priority 0; }}"
-    _run(host, "nft", f"add chain netdev {TABLE} {_TAP} {hook}; {_MARK}")
+    output_of(host.namespace, ("nft", f"add chain netdev {TABLE} {_TAP} {hook}; {_MARK}"))

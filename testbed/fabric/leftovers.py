@@ -7,16 +7,14 @@ in use is left alone unless it is named.
 
 from __future__ import annotations
 
-import os
-import select
 import shutil
-import signal
 import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed import processes
 from testbed.fabric import frr, frr_folders, ownership, state
 from testbed.fabric.model import Daemon
 from twinbed import BackendError
@@ -158,29 +156,16 @@ def _end_processes(name: str) -> None:
             raise BackendError(
                 f"process {pids[0]} of fabric {name} does not end; inspect it with ps {pids[0]}"
             )
-        frr.kill_processes(pids)
+        frr.kill_processes(lambda: ownership.processes_of(name))
 
 
 def _ask_to_end(fabric: Standing) -> None:
     """Send SIGTERM to the process that made a fabric, so that it removes the fabric; then SIGKILL."""
     if fabric.pid is None:
         raise BackendError(f"fabric {fabric.name}: its maker is in another PID namespace; end it there")
-    try:
-        handle = os.pidfd_open(fabric.pid)
-    except ProcessLookupError:
-        return
-    try:
-        if holder(state.lock_of(fabric.name)) != fabric.pid:
-            return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(handle, number)
-            end = select.poll()
-            end.register(handle, select.POLLIN)
-            if end.poll(ENDING_TIMEOUT_S * 1e3):
-                return
-    finally:
-        os.close(handle)
-    raise BackendError(
-        f"process {fabric.pid} of fabric {fabric.name} does not end; inspect it with ps {fabric.pid}"
-    )
+    pid, lock = fabric.pid, state.lock_of(fabric.name)
+    with processes.handles(lambda: [pid] if holder(lock) == pid else []) as found:
+        if not all(processes.end(handle, ENDING_TIMEOUT_S) for handle in found.values()):
+            raise BackendError(
+                f"process {pid} of fabric {fabric.name} does not end; inspect it with ps {pid}"
+            )

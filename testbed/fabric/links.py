@@ -1,6 +1,6 @@
-"""Work inside a fabric's namespaces: run commands and write settings there.
+"""Make a fabric's namespaces and work inside them: run commands and write settings there.
 
-For: all work inside a fabric. Not for: making namespaces (topology.py), or links, addresses and routes
+For: all work inside a fabric. Not for: nodes and cables (topology.py), or links, addresses and routes
 (rtnetlink.py). Source: setns(2). A thread changes its own network namespace, and the processes that it starts
 meanwhile begin there. Mounts do not change, so pinned and mounted files are visible everywhere, unlike with
 `ip netns exec`.
@@ -27,6 +27,16 @@ _END_S = 5.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Completed = subprocess.CompletedProcess[str]
+
+
+def make_namespace(name: str) -> None:
+    """Make a network namespace. Raises BackendError with the reason of a refusal."""
+    try:
+        done = subprocess.run(("ip", "netns", "add", name), capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise BackendError(f"ip: not installed; {_CURE}") from error
+    if done.returncode:
+        raise BackendError(f"namespace {name}: refused ({done.stderr.strip()}); run as root")
 
 
 @contextmanager
@@ -71,6 +81,24 @@ def run_in(
             raise BackendError(f"{argv[0]}: not installed; {_CURE}") from error
         except subprocess.TimeoutExpired as error:
             raise BackendError(f"{argv[0]} in {namespace}: still running after {timeout_s:g} s") from error
+
+
+def output_of(
+    namespace: str,
+    argv: Sequence[str],
+    *,
+    text: str | None = None,
+    cure: str = "twinbed testbed doctor says more",
+) -> str:
+    """Run a command in a namespace and return its output. text: its input. cure: for the message.
+
+    Raises BackendError with the command's own message if it fails, and as run_in does.
+    """
+    done = run_in(namespace, argv, text=text)
+    if done.returncode:
+        reason = " ".join(done.stderr.split()) or "no reason given"
+        raise BackendError(f"{argv[0]} in {namespace}: {reason}; {cure}")
+    return done.stdout
 
 
 def popen_in(

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed.fabric.links import in_namespace, popen_in
+from testbed.fabric.links import end, in_namespace, popen_in
 from testbed.fabric.model import Endpoint
 from twinbed import BackendError
 
@@ -41,7 +41,9 @@ _SECOND_NS = 1_000_000_000
 _NICE = -10
 _BUFFER_BYTES = 1 << 20
 _READ_EVERY_S = 0.05
-HEARD_WITHIN_S = 30.0
+READY_WITHIN_S = HEARD_WITHIN_S = 30.0
+"""Longest time until a process is ready, and until a datagram of every flow has arrived, s."""
+
 _READY, _HEARD = b"ready\n", b"heard\n"
 _DENSE, _THIN, _END = signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM
 _SIGNALS = (_DENSE, _THIN, _END)
@@ -192,10 +194,17 @@ def _started(role: str, flows: Sequence[Flows], files: Sequence[Path]) -> subpro
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    if process.stdout.readline() != _READY:
-        lines = process.stderr.read().decode(errors="replace").strip().splitlines()
-        process.wait()
-        raise BackendError(f"probe in {namespace} does not start: {lines[-1] if lines else 'it has ended'}")
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], READY_WITHIN_S)
+        if not ready or process.stdout.readline() != _READY:
+            process.kill()
+            lines = process.stderr.read().decode(errors="replace").strip().splitlines()
+            raise BackendError(  # noqa: TRY301
+                f"probe in {namespace} does not start: {lines[-1] if lines else 'no reason given'}"
+            )
+    except BaseException:
+        end(process)
+        raise
     return process
 
 

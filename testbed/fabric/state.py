@@ -20,6 +20,7 @@ from control.fabric import BfdTimers
 from testbed.containers.ownership import LOCK, RUN_ROOT, make_directory
 from testbed.fabric.model import Impairment, Plan
 from testbed.fabric.ownership import STATE_ROOT, state_folder
+from testbed.writing import write_whole
 from twinbed import BackendError, ScenarioError
 from twinbed.ownership import Ownership, is_held, take
 
@@ -62,10 +63,8 @@ def write(state: FabricState) -> None:
     """Replace a fabric's file, atomically. Gives up the lock if the fabric outlives this process. Raises
     BackendError if the file cannot be written."""
     path = state_folder(state.plan.name) / _FILE
-    new = path.with_suffix(".new")
     try:
-        new.write_text(_text(state))
-        new.rename(path)
+        write_whole(path, _text(state))
     except OSError as error:
         raise BackendError(f"{path}: cannot be written ({error.strerror}); run as root") from error
     if state.lasting:

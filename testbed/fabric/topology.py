@@ -16,11 +16,10 @@ from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Node
 
-from testbed.fabric.links import environment_of
+from testbed.fabric.links import environment_of, make_namespace
 from testbed.fabric.model import PEER, Fabric
 from testbed.fabric.ownership import NAMESPACES
 from testbed.fabric.rtnetlink import Rtnetlink
-from twinbed import BackendError
 
 _FIRST_INDEX = 10
 """Lowest ifindex of a cable's end; the loopback device has 1."""
@@ -30,7 +29,7 @@ class _NamedNode(Node):  # type: ignore[misc]
     """A node whose namespace has the node's name."""
 
     def __init__(self, name: str, **parameters: Any) -> None:
-        _ip("netns", "add", name)
+        make_namespace(name)
         # With False, its shell does not make another namespace.
         super().__init__(name, inNamespace=False, **parameters)
 
@@ -101,9 +100,3 @@ def build(fabric: Fabric) -> None:
 
 def _link(net: Mininet, kernel: Rtnetlink, near: Node, far: Node, names: dict[str, str]) -> None:
     net.addLink(near, far, **names, cls=_Cable, kernel=kernel, number=len(net.links), intf=_Plain)
-
-
-def _ip(*arguments: str) -> None:
-    done = subprocess.run(("ip", *arguments), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BackendError(f"ip {' '.join(arguments)}: {done.stderr.strip()}; a fabric needs root")

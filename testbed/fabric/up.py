@@ -17,7 +17,7 @@ from testbed.containers.interrupts import Interrupts
 from testbed.fabric import capacity, devices, doctor, frr, impairments, leftovers, topology
 from testbed.fabric.bfd_plane import processes as planes
 from testbed.fabric.fast_path import processes
-from testbed.fabric.links import run_in
+from testbed.fabric.links import output_of
 from testbed.fabric.model import Daemon, Fabric, Host, Plan, Tor
 from testbed.fabric.plan import fabric_of
 from testbed.fabric.state import FabricState, claim, read, write
@@ -181,8 +181,6 @@ def _next_hops(namespace: str) -> dict[str, set[str]]:
 
 
 def _table(namespace: str, *command: str) -> list[dict[str, Any]]:
-    done = run_in(namespace, command)
-    if done.returncode:
-        raise BackendError(f"{' '.join(command)} in {namespace}: {done.stderr.strip()}; is it going down?")
-    rows: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+    output = output_of(namespace, command, cure="is the fabric going down?")
+    rows: list[dict[str, Any]] = json.loads(output or "[]")
     return rows

@@ -140,9 +140,9 @@ class Vm:
             "env": {**os.environ, "TMPDIR": "/tmp", "OPENBLAS_CORETYPE": "Nehalem", **(env or {})},
             "timeout_s": timeout_s,
         }
-        self._send(json.dumps(job).encode() + b"\n")
         output = {"stdout": bytearray(), "stderr": bytearray()}
         try:
+            self._send(json.dumps(job).encode() + b"\n")
             while True:
                 answer = self._next_answer(STOPPED_S, began_s + timeout_s + _GRACE_S)
                 if "rc" in answer:
@@ -233,8 +233,12 @@ class Vm:
         quiet_s, waited_s = 0.0, cpu_waits_s(self._process.pid)
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
-            while b"\n" not in self._received:
+            while True:
                 began_s, before_s = time.monotonic(), waited_s
+                if began_s >= deadline_s:
+                    raise BackendError(self._last_words("does not end its command"))
+                if b"\n" in self._received:
+                    break
                 if selector.select(min(_SLICE_S, patience_s)):
                     received = os.read(descriptor, 1 << 16)
                     if not received:
@@ -246,8 +250,6 @@ class Vm:
                 quiet_s += max(0.0, time.monotonic() - began_s - max(waits_s, default=0.0))
                 if quiet_s >= patience_s:
                     raise StoppedError(self._last_words(f"stopped ({self._whereabouts()})"))
-                if time.monotonic() >= deadline_s:
-                    raise BackendError(self._last_words("does not end its command"))
         line, _, self._received = self._received.partition(b"\n")
         answer: dict[str, object] = json.loads(line)
         return answer

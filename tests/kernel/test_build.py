@@ -44,5 +44,23 @@ def test_without_a_compiler_the_cure_is_named(tmp_path: Path, monkeypatch: pytes
         build.object_file(tmp_path)
 
 
+def test_a_compiler_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clang = tmp_path / "clang"
+    clang.write_text("#!/bin/sh\nexec sleep 60\n")
+    clang.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(build, "_TIMEOUT_S", 0.2)
+    with pytest.raises(BackendError, match=r"containers\.bpf\.c: clang has not ended after 0\.2 s"):
+        build.object_file(tmp_path)
+
+
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clang = tmp_path / "clang"
+    clang.touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackendError, match=r"clang/bpf: cannot be made \(Not a directory\); set XDG_CACHE"):
+        build.object_file(clang)
+
+
 def test_records_are_as_long_as_the_structs() -> None:
     assert (PERIOD.itemsize, PRESSURE.itemsize) == (5 * 8 + 4 * 4, 4 * 8 + 2 * 4)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from kernel import tunnel as tunnels
 from kernel.tunnel import KEY, RULE, Tunnel
 from twinbed import BackendError
 
@@ -32,6 +34,21 @@ def made(count: int, remote: int = 1):
 
 def test_records_are_as_long_as_the_structs() -> None:
     assert (KEY.itemsize, RULE.itemsize) == (12, 24)
+
+
+def test_a_program_whose_map_cannot_be_asked_leaves_no_descriptor_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: int) -> None:
+        raise BackendError("asking about a map was refused")
+
+    monkeypatch.setattr(tunnels, "library", lambda: None)
+    monkeypatch.setattr(tunnels, "_map_info", refuse)
+    before = sorted(Path("/proc/self/fd").iterdir())
+    program, rules = (os.open("/dev/null", os.O_RDONLY) for _ in range(2))
+    with pytest.raises(BackendError, match="asking about a map"):
+        Tunnel(program, {"tunnel_rules": rules})
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
 
 
 @pytest.mark.root

@@ -82,6 +82,9 @@ STAND_IN = """
 import sys, time
 print('{"ready": "6.1"}', flush=True)
 for line in sys.stdin:
+    while "chatty" in line:
+        time.sleep(0.01)
+        print('{"alive": true}', flush=True)
     for _ in range(3 if "slow" in line else 0):
         time.sleep(0.3)
         print('{"alive": true}', flush=True)
@@ -91,12 +94,41 @@ for line in sys.stdin:
 """What a VM says, without one."""
 
 
-def test_a_vm_that_stops_is_given_up_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes every VM a process of this machine that says what a VM says."""
     monkeypatch.setattr(host, "available", lambda: (True, "a stand-in"))
-    monkeypatch.setattr(host, "STOPPED_S", 0.5)
     monkeypatch.setattr(boot, "kernel_image", lambda: Path("vmlinuz"))
     monkeypatch.setattr(boot, "initramfs", lambda image: b"")
     monkeypatch.setattr(boot, "command", lambda *given: [sys.executable, "-c", STAND_IN])
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_command_that_outlives_its_time_is_given_up_though_the_guest_goes_on_talking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host, "_GRACE_S", 0.2)
+    with Vm() as vm:
+        with pytest.raises(BackendError, match="does not end its command"):
+            vm.run(["chatty"], 0.1)
+        assert vm.pid is None
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_vm_that_has_ended_is_off_after_the_next_command() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    vm = Vm()
+    vm.start()
+    os.kill(vm.pid or 0, signal.SIGKILL)
+    until(lambda: vm.pid is None, "it ends")
+    with pytest.raises(StoppedError):
+        vm.run(["true"], 60)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_vm_that_stops_is_given_up_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "STOPPED_S", 0.5)
     with Vm() as vm:
         assert vm.run(["slow"], 60).rc == 0
         with pytest.raises(StoppedError, match=r"the VM stopped \(.*\); its console said last: nothing"):

@@ -19,6 +19,7 @@ from testbed.containers.attach.engines import Container, Engine, engine, present
 from testbed.containers.attach.names import CGROUP, ContainerName, parse
 from testbed.containers.cgroup.attached import directories_of
 from testbed.containers.cgroup.drivers import V1, V2, membership
+from testbed.containers.cgroup.files import inode
 from testbed.containers.cgroup.v1 import CONTROLLERS
 from testbed.containers.ports import GroupGoneError
 from twinbed import BackendError
@@ -165,7 +166,7 @@ def located(asked: Engine, container: Container, driver: V1 | V2, proc: Path = P
         raise GroupGoneError(f"{printable(name)}: does not run; start it")
     try:
         member = membership((proc / str(state.pid) / "cgroup").read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         raise GroupGoneError(f"{printable(name)}: process {state.pid} is not here; has it ended?") from None
     except OSError as error:
         raise BackendError(f"{proc / str(state.pid) / 'cgroup'}: cannot be read ({error.strerror})") from None
@@ -214,7 +215,7 @@ def _own_path(path: str, id_: str) -> str:
 
 def _bare(name: str, paths: Mapping[str, str], driver: V1 | V2, restarts: int = 0) -> Found:
     directory = next(iter(directories_of(paths.get("") or paths, driver).values()))
-    return Found(name, paths, str(directory.stat().st_ino), restarts)
+    return Found(name, paths, str(inode(directory)), restarts)
 
 
 def _unit(name: ContainerName, driver: V1 | V2) -> Found:

@@ -21,7 +21,7 @@ from control.allocator.shares import LEAST_SHARES, MOST_SHARES, SHARES_PER_CORE,
 from testbed.containers.attach.finding import Found
 from testbed.containers.cgroup.attached import UNIFIED, directories_of, put_back
 from testbed.containers.cgroup.drivers import V1, V2
-from testbed.containers.cgroup.files import field, refused, write
+from testbed.containers.cgroup.files import field, read, write
 from testbed.containers.cgroup.group import (
     NO_LIMIT_BYTES,
     PAGE_BYTES,
@@ -100,7 +100,7 @@ class LimitedContainer:
 
     def record(self) -> dict[str, Any]:
         """Return the data for `put_back`: the control files' texts and the engine's record."""
-        texts = {path.name: _text(path) for quantity in QUANTITIES for path in self._paths(quantity)}
+        texts = {path.name: read(path) for quantity in QUANTITIES for path in self._paths(quantity)}
         return {"files": texts, "engine": dict(self.found.record or {})}
 
     def set(self, quantity: str, value: float) -> None:
@@ -135,8 +135,8 @@ class LimitedContainer:
 
     def counters(self) -> Counters:
         """Return the container's counts since its cgroup was made."""
-        stat = _text(self._file("cpu.stat")).encode()
-        kills = _text(self._file("memory.oom_control" if self._v1 else "memory.events")).encode()
+        stat = read(self._file("cpu.stat")).encode()
+        kills = read(self._file("memory.oom_control" if self._v1 else "memory.events")).encode()
         return Counters(
             field(stat, b"nr_periods"),
             field(stat, b"nr_throttled"),
@@ -155,7 +155,7 @@ class LimitedContainer:
         return [path for path in map(self._file, _FILES[self._v1][quantity]) if path.exists()]
 
     def _read(self, quantity: str) -> float:
-        texts = [_text(path) for path in self._paths(quantity)]
+        texts = [read(path) for path in self._paths(quantity)]
         if quantity == MEMORY_LIMIT:
             size = NO_LIMIT_BYTES if texts[0] == "max" else whole_pages(int(texts[0]))
             return math.inf if size >= NO_LIMIT_BYTES - PAGE_BYTES else float(size)
@@ -186,7 +186,7 @@ class LimitedContainer:
             for path in reversed(paths) if raising else paths:
                 write(path, text)
             return
-        excess = int(_text(self._file("memory.current"))) - value
+        excess = int(read(self._file("memory.current"))) - value
         if excess > 0 and self._file("memory.reclaim").exists():
             _quietly(lambda: self._put("memory.reclaim", int(excess)))
         for path in paths[1:]:
@@ -275,10 +275,3 @@ def _weight(shares: int) -> int:
 def _cores_of_weight(held: int) -> float:
     span = (MOST_SHARES - LEAST_SHARES) / (_MOST_WEIGHT - 1)
     return (LEAST_SHARES + (held - 1) * span) / SHARES_PER_CORE
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise refused(path, "reading it", error) from error

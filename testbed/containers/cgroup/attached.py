@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from testbed.containers import ownership
-from testbed.containers.cgroup import tree
-from testbed.containers.cgroup.files import field, refused
+from testbed.containers.cgroup import files, tree
 from testbed.containers.cgroup.group import Group
 from testbed.containers.cgroup.v1 import CONTROLLERS, V1, GroupV1
 from testbed.containers.cgroup.v2 import V2, GroupV2
@@ -99,14 +98,14 @@ def attach(
     group, whose trap would hold it.
     """
     by_controller = directories_of(path, driver)
-    files = {UNIFIED: _V2_FILES} if isinstance(driver, V2) else _V1_FILES
-    keeper = _Keeper(
-        _read([by_controller[key] / name for key, names in files.items() for name in names]), run
-    )
+    kept = {UNIFIED: _V2_FILES} if isinstance(driver, V2) else _V1_FILES
+    keeper = _Keeper(_read([by_controller[key] / name for key, names in kept.items() for name in names]), run)
     try:
         group = AttachedV2(by_controller[UNIFIED]) if isinstance(driver, V2) else AttachedV1(by_controller)
-    except GroupGoneError:
-        keeper.forget()
+    except BaseException as error:
+        # What a killed keeper noted must still be restored, unless the group is gone.
+        if isinstance(error, GroupGoneError) or not keeper.inherited:
+            keeper.forget()
         raise
     group.keeper = keeper
     return group
@@ -141,18 +140,24 @@ def files_of(run: str) -> list[Path]:
 
 
 class _Keeper:
-    """The original limits, kept in memory and in a file of the run's directory. If the file exists, a keeper
-    that was killed wrote it, and its content is restored."""
+    """The original limits, kept in memory and in a file of the run's directory.
+
+    inherited: whether a keeper that was killed had written the file. Then its content is restored.
+    """
 
     def __init__(self, limits: Found, run: str | None) -> None:
+        directory = limits[0][0].parent
+        inode = files.inode(directory)
         self._own_run = run is None
         self._run = run = run or ownership.new_run()
-        directory = limits[0][0].parent
         name = hashlib.blake2s(os.fsencode(directory), digest_size=8).hexdigest()
         self._file = ownership.make_directory(run, _FOLDER) / f"{name}.json"
-        inode = directory.stat().st_ino
-        self._found: Found = _load(self._file, inode) or limits
-        entries = [[str(path), text] for path, text in self._found]
+        former = _load(self._file, inode)
+        self._found: Found = former or limits
+        self.inherited = bool(former)
+        if self.inherited:
+            return
+        entries = [[str(path), text] for path, text in limits]
         try:
             self._file.write_text(json.dumps({"inode": inode, "files": entries}))
         except OSError as error:
@@ -227,7 +232,7 @@ def _below(path: str | Path, mounts: Sequence[Path]) -> Path:
 
 
 def _check_v2(directory: Path) -> None:
-    controllers = (directory / "cgroup.controllers").read_text().split()
+    controllers = files.read(directory / "cgroup.controllers").split()
     missing = sorted({"cpu", "memory"} - set(controllers))
     if missing:
         wanted = " ".join(f"+{name}" for name in missing)
@@ -246,13 +251,8 @@ def _read(paths: Sequence[Path]) -> Found:
 
 
 def _value(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise refused(path, "reading it", error) from error
-    if path.name == _KILLER:
-        return str(field(content, b"oom_kill_disable"))
-    return content.decode().strip()
+    text = files.read(path)
+    return str(files.field(text.encode(), b"oom_kill_disable")) if path.name == _KILLER else text
 
 
 def put_back(limits: Found) -> list[BackendError]:
@@ -284,7 +284,7 @@ def _write_back(path: Path, text: str) -> BackendError | None:
     except OSError as error:
         if error.errno == errno.ENODEV or not path.parent.exists():
             return None
-        return refused(path, f"putting back {text!r}", error)
+        return files.refused(path, f"putting back {text!r}", error)
     return None
 
 

@@ -88,6 +88,15 @@ def field(text: bytes, key: bytes) -> int:
     return int(text[start + len(key) + 1 : end if end >= 0 else None])
 
 
+def read(path: Path) -> str:
+    """Return the text of a file that is not kept open, without white space around it. Raises as ControlFile
+    does."""
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise refused(path, "reading it", error) from error
+
+
 def write(path: Path, text: str) -> None:
     """Write a file that is not kept open. Raises as ControlFile does."""
     try:
@@ -106,6 +115,15 @@ def refused(path: Path, action: str, error: OSError) -> BackendError:
         errno.EINVAL: "a group above it allows less: raise that one's limit first",
     }.get(error.errno or 0, CURE)
     return BackendError(f"{path}: {action} was refused ({error.strerror}); {cure}")
+
+
+def inode(directory: Path) -> int:
+    """Return the directory's inode, which a later cgroup of the same name does not have. Raises
+    GroupGoneError."""
+    try:
+        return directory.stat().st_ino
+    except OSError:
+        raise gone(directory) from None
 
 
 def gone(directory: Path | str) -> GroupGoneError:

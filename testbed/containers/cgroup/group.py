@@ -121,13 +121,15 @@ class Group(HostGroup):
 
     def close(self) -> None:
         """Close the trap and the open files. The group and its limits stay unchanged."""
-        if self._armed is not None:
-            self._armed.close()
-        if self._meter is not None:
-            self._meter.close()
-        while self._files:
-            self._files.pop().close()
-        self._doors.clear()
+        try:
+            if self._armed is not None:
+                self._armed.close()
+        finally:
+            if self._meter is not None:
+                self._meter.close()
+            while self._files:
+                self._files.pop().close()
+            self._doors.clear()
 
     def _open(self, path: Path, flags: int = os.O_RDONLY) -> ControlFile:
         self._files.append(ControlFile(path, flags))

@@ -18,7 +18,7 @@ import numpy as np
 
 from control.allocator.model import Ids
 from kernel.loader import Hooks
-from testbed.containers.cgroup.files import gone
+from testbed.containers.cgroup.files import gone, inode
 from testbed.containers.cgroup.meter import Meter
 from testbed.containers.cgroup.polling import Row, as_records
 from testbed.containers.ports import GroupGoneError, LimitedGroup, Records
@@ -214,5 +214,5 @@ def _id(group: LimitedGroup, file: str) -> int:
     """Return the kernel's id of the group in the hierarchy that has this file: its directory's inode."""
     for directory in group.directories:
         if (directory / file).exists():
-            return directory.stat().st_ino
+            return inode(directory)
     raise gone(group.directories[0])

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.containers.cgroup.files import field, gone, open_file
+from testbed.containers.cgroup.files import field, gone, open_file, refused
 from testbed.containers.ports import GroupGoneError
 
 _SMALL_BYTES = 448
@@ -53,7 +52,7 @@ class Meter:
         self._reads, self._inactive_bytes = reads, 0
         try:
             self._open_files(directories)
-        except GroupGoneError:
+        except BaseException:
             self.close()
             raise
 
@@ -184,8 +183,12 @@ def _open(directories: Sequence[Path], *names: str) -> int:
     """Open the first of these files that one of the directories has."""
     for name in names:
         for directory in directories:
-            with suppress(FileNotFoundError, NotADirectoryError):
+            try:
                 return open_file(directory / name, os.O_RDONLY | os.O_CLOEXEC)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise refused(directory / name, "opening it", error) from error
     raise gone(directories[0])
 
 

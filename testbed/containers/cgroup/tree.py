@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from testbed import processes
 from testbed.containers.cgroup.files import refused
-from testbed.containers.ownership import MARK, is_dead, is_run
+from testbed.containers.ownership import MARK, end_run, is_dead, is_run, leave
 from twinbed import BackendError
 
 REMOVAL_TIMEOUT_S = 10.0
@@ -86,18 +87,9 @@ def pids(directories: Iterable[Path]) -> set[int]:
 
 def send(directories: Sequence[Path], number: signal.Signals) -> None:
     """Send a signal to every process in the groups and to no other, even where process ids are reused."""
-    handles: dict[int, int] = {}
-    try:
-        for pid in pids(directories):
-            with suppress(ProcessLookupError):
-                handles[pid] = os.pidfd_open(pid)
-        # A handle stays with its process, so membership seen after opening it is about that process.
-        for pid in pids(directories) & handles.keys():
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(handles[pid], number)
-    finally:
-        for handle in handles.values():
-            os.close(handle)
+    with processes.handles(lambda: pids(directories)) as found:
+        for handle in found.values():
+            processes.send(handle, number)
 
 
 def remove(directories: Sequence[Path]) -> None:
@@ -117,10 +109,20 @@ def remove(directories: Sequence[Path]) -> None:
         time.sleep(_RETRY_S)
 
 
-def remove_run(run: Path) -> None:
-    """Remove `…/twinbed/<run>` once its groups are removed, and `…/twinbed` if no other run is left."""
-    _rmdir(run)
+def remove_run(run: Path) -> bool:
+    """Remove `…/twinbed/<run>` once its groups are removed, and `…/twinbed` if no other run is left. Returns
+    whether the run's directory is removed."""
+    removed = _rmdir(run)
     _rmdir(run.parent)
+    return removed
+
+
+def finish(run: str, directories: Iterable[Path]) -> None:
+    """Remove the directories of a run of this process, and give up the run."""
+    removed = [remove_run(directory) for directory in directories]
+    if not all(removed):
+        leave(run)
+    end_run(run)
 
 
 def sweep(mounts: Iterable[Path]) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.containers.cgroup import tree
-from testbed.containers.cgroup.files import write
+from testbed.containers.cgroup.files import read, write
 from testbed.containers.cgroup.group import (
     NO_LIMIT_BYTES,
     QUOTA_PERIOD_US,
@@ -24,7 +24,7 @@ from testbed.containers.cgroup.group import (
     whole_pages,
 )
 from testbed.containers.cgroup.oom_trap import TrapV1
-from testbed.containers.ownership import MARK, end_run
+from testbed.containers.ownership import MARK
 
 CONTROLLERS = ("cpu", "cpuacct", "memory")
 
@@ -44,7 +44,7 @@ class GroupV1(Group):
         self._quota = self._open(cpu / "cpu.cfs_quota_us", os.O_RDWR)
         self._limit = self._open(memory / "memory.limit_in_bytes", os.O_RDWR)
         self._with_swap = self._open_where_counted(memory / "memory.memsw.limit_in_bytes")
-        self._period_us = int((cpu / "cpu.cfs_period_us").read_text())
+        self._period_us = int(read(cpu / "cpu.cfs_period_us"))
         quota_us_now = int(self._quota.read())
         self.quota_cores = math.inf if quota_us_now < 0 else quota_us_now / self._period_us
         self.limit_bytes = whole_pages(int(self._limit.read()))
@@ -136,9 +136,7 @@ class V1:
     def finish(self, run: str) -> None:
         """Remove the run's directory once its groups are removed, and the mark's directory if it is empty.
         Give up the run."""
-        for base in dict.fromkeys(self.base.values()):
-            tree.remove_run(base / MARK / run)
-        end_run(run)
+        tree.finish(run, [base / MARK / run for base in dict.fromkeys(self.base.values())])
 
     def sweep(self) -> list[str]:
         """End and remove the groups of runs whose owner is known to be dead; return their names."""

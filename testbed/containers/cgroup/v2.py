@@ -18,7 +18,7 @@ from testbed.containers.cgroup.files import write
 from testbed.containers.cgroup.group import QUOTA_PERIOD_US, Group, quota_us, shares_of
 from testbed.containers.cgroup.memory_v2 import MemoryV2
 from testbed.containers.cgroup.oom_trap import TrapV2
-from testbed.containers.ownership import MARK, end_run
+from testbed.containers.ownership import MARK
 
 
 class GroupV2(Group):
@@ -92,8 +92,7 @@ class V2:
 
     def finish(self, run: str) -> None:
         """See V1.finish."""
-        tree.remove_run(self.base / MARK / run)
-        end_run(run)
+        tree.finish(run, [self.base / MARK / run])
 
     def sweep(self) -> list[str]:
         """See V1.sweep."""

@@ -13,14 +13,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
+from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.drivers import NOTHING_USED, Group, Usage
 from testbed.containers.host.identity import Identity
 from testbed.containers.network import Endpoint, Traffic
+from testbed.waiting import until
 from twinbed import BackendError, ScenarioError
 
 TERMINATION_GRACE_S = 5.0
@@ -154,6 +156,14 @@ class Container:
         """Return how the command ended, negative for a signal; None while it runs or is not started."""
         return None if self.process is None else self.process.poll()
 
+    def end_at_once(self) -> None:
+        """Kill the command and wait until it has ended. The removal of its group names a process that does
+        not die."""
+        if self.process is not None:
+            self.process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(tree.REMOVAL_TIMEOUT_S)
+
     def tidy(self) -> None:
         """Remove all leftovers of the command's end except the group. Idempotent."""
 
@@ -193,12 +203,12 @@ def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
     left = [container for container in containers if container.running]
     for container in left:
         container.group.send(signal.SIGTERM)
-    deadline = time.monotonic() + TERMINATION_GRACE_S
-    while any(_is_up(container) for container in left) and time.monotonic() < deadline and not hurry():
-        time.sleep(_POLL_S)
+    until(lambda: hurry() or not any(map(_is_up, left)), TERMINATION_GRACE_S)
     for container in left:
         container.group.send(signal.SIGKILL)
-    while any(_is_up(container) for container in left):
+    # The removal of a group names the process that does not die.
+    deadline = time.monotonic() + tree.REMOVAL_TIMEOUT_S
+    while any(_is_up(container) for container in left) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
         for container in left:
             # This ends a process that had not entered the cgroup when the others were killed, or that left
@@ -208,6 +218,25 @@ def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
                 container.process.kill()
     for container in left:
         container.tidy()
+
+
+def remove_all(containers: Sequence[Container]) -> None:
+    """Kill the commands at once, and remove their groups. A group that cannot be removed does not keep the
+    others. Raises BackendError for it."""
+    for container in containers:
+        container.group.send(signal.SIGKILL)
+    with ExitStack() as ends:
+        for container in containers:
+            ends.callback(container.group.remove)
+            ends.callback(container.end_at_once)
+
+
+def last_words(logs: Path) -> str:
+    """Return the last line of the first log in a folder that has any."""
+    for log in sorted(logs.glob("*.log")):
+        if lines := log.read_text(errors="replace").strip().splitlines():
+            return lines[-1]
+    return "it printed nothing"
 
 
 def _is_up(container: Container) -> bool:

@@ -342,12 +342,7 @@ class HostExecutor:
             self._listener.happened("kill", container)
         if container.attached:
             if why == "kill":
-                container.kill()
-                if container.held:
-                    self._move(container, Event.RELEASE)
-                # The kernel's kill that this request causes is not counted as a second one.
-                with suppress(GroupGoneError):
-                    container.was_oom_killed()
+                self._surrender(container)
             return
         now_ns = time.monotonic_ns()
         container.life.deliberate = why == "restart"
@@ -357,6 +352,20 @@ class HostExecutor:
             container.kill()
         container.down_ns = now_ns
         self._move(container, Event.END)
+
+    def _surrender(self, container: HostedContainer) -> None:
+        """Leave the held tasks of an attached container to the OOM killer."""
+        try:
+            container.kill()
+            # The kernel's kill that this request causes is not counted as a second one.
+            container.was_oom_killed()
+        except GroupGoneError:
+            self._vanished(container)
+        except BackendError as error:
+            self._listener.refused(container, error)
+        else:
+            if container.held:
+                self._move(container, Event.RELEASE)
 
     def serve(self, now_ns: int) -> None:
         """Start containers that are due, end those that did not end when told, and check which are ready."""

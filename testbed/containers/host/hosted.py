@@ -11,7 +11,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from testbed.containers.cgroup.meter import OomKills
@@ -20,6 +20,7 @@ from testbed.containers.host.identity import Identity
 from testbed.containers.host.life import ASLEEP, NEVER_NS, NS, RUNNING, Event, Life, State
 from testbed.containers.host.runtimes import Entering
 from testbed.containers.ports import GroupGoneError, HostGroup, Trap
+from twinbed import BackendError
 
 _READY_POLL_NS = 20_000_000
 
@@ -108,7 +109,16 @@ class HostedContainer:
             self.command.start(known, logs, None, lasting=lasting)
             assert self.command.process is not None
             self.exit_code = None
-            self.pidfd = os.pidfd_open(self.command.process.pid)
+            try:
+                self.pidfd = os.pidfd_open(self.command.process.pid)
+            except OSError as error:
+                # Nobody would notice its end.
+                self.send(signal.SIGKILL)
+                self.command.note_end(self.command.process.wait())
+                raise BackendError(
+                    f"container {self.name}: its command cannot be watched ({error.strerror}); raise the "
+                    "limit of open files (ulimit -n)"
+                ) from error
         self.life.on(Event.START)
 
     def write_quota(self, cores: float) -> None:
@@ -212,14 +222,13 @@ class HostedContainer:
 
     def remove(self) -> None:
         """End the command at once and remove the cgroup; an attached cgroup gets its limits back."""
-        if self.command is not None:
-            if self.command.process is not None:
+        with ExitStack() as ends:
+            ends.callback(self.unwatch)
+            if self.group is not None:
+                # This comes before the end of the trap, which would leave the held tasks to the OOM killer.
+                ends.callback(self.group.remove)
+            ends.callback(self.close_pidfd)
+            if self.command is not None:
+                ends.callback(self.command.tidy)
                 # The command is ended first: a process that has not entered yet would make the cgroup again.
-                self.command.process.kill()
-                self.command.process.wait()
-            self.command.tidy()
-        self.close_pidfd()
-        if self.group is not None:
-            # This comes before the end of the trap, which would leave the held tasks to the OOM killer.
-            self.group.remove()
-        self.unwatch()
+                self.command.end_at_once()

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from twinbed import ScenarioError
 
@@ -73,6 +74,13 @@ class Identity:
         _check(_libc.prctl(_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0))
         _check(_libc.capset(_HEADER, _NO_CAPABILITIES))
         _check(_libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder that only this user may enter. The folder above stays this process's, and may be
+        passed through."""
+        folder.mkdir(mode=0o700)
+        os.chown(folder, self.uid, self.gid)
+        folder.parent.chmod(0o711)
 
     @contextmanager
     def acting(self) -> Iterator[None]:

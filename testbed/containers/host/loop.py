@@ -253,9 +253,10 @@ def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
 
 def _detach(fleet: Fleet) -> None:
     """Restore the original limits of attached cgroups."""
-    for container in fleet.containers:
-        if container.attached and container.group is not None:
-            container.group.remove()
+    with ExitStack() as ends:
+        for container in fleet.containers:
+            if container.attached and container.group is not None:
+                ends.callback(container.group.remove)
 
 
 def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:

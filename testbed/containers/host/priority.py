@@ -26,12 +26,12 @@ def urgent() -> Iterator[str]:
     as far as the machine allows."""
     policy, parameters = os.sched_getscheduler(_THREAD), os.sched_getparam(_THREAD)
     nice = os.getpriority(os.PRIO_PROCESS, _THREAD)
-    how = _raise_priority()
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
+    how, collecting = "normal", gc.isenabled()
     try:
+        how = _raise_priority()
+        gc.collect()
+        gc.freeze()
+        gc.disable()
         yield how
     finally:
         if collecting:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -119,9 +120,11 @@ class ControlLoop:
         """Close the loop's own resources. The containers continue. Idempotent."""
         self._wakeups.close()
         self.executor.close()
-        for container in self._fleet.containers:
-            container.unwatch()
-            container.close_pidfd()
+        # A container whose limits cannot be restored does not keep the others.
+        with ExitStack() as ends:
+            for container in self._fleet.containers:
+                ends.callback(container.close_pidfd)
+                ends.callback(container.unwatch)
 
     # --- one turn --------------------------------------------------------------------------------
 
@@ -343,11 +346,12 @@ class ControlLoop:
         self._carry_out(decision)
         groups = [container.group for container in containers if container.group is not None]
         for container in containers:
+            self.happened("join", container)
+            self._record.joined(container.index)
+            # If its cgroup was removed meanwhile, the container leaves again here.
             self.executor.arm(container, traps_oom=self._allocator.traps_oom)
             if container.trap is not None:
                 self._wakeups.watch(container.trap.descriptor, partial(self._on_trap, container))
-            self.happened("join", container)
-            self._record.joined(container.index)
         self._source.add(new, groups)
 
     def _leave(self, container: HostedContainer) -> None:

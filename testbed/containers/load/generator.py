@@ -7,6 +7,7 @@ outside the run's containers, so its use counts against no limit. LoadResult.cpu
 from __future__ import annotations
 
 import json
+import os
 import select
 import signal
 import subprocess
@@ -60,7 +61,7 @@ class LoadGenerator:
         except OSError as error:
             raise BackendError(f"{folder}: cannot be written ({error.strerror}); choose another") from None
         self._process: subprocess.Popen[bytes] | None = None
-        self._level = 0
+        self._level: tuple[int, int] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -109,13 +110,17 @@ class LoadGenerator:
         """Return the service level of the interval that has ended since the last call; None if none has
         ended. Owners of spans are the containers' positions in the deployment."""
         try:
-            written = level_path(self._path).stat().st_mtime_ns
+            file = level_path(self._path).open("rb")
         except FileNotFoundError:
             return None
-        if written == self._level:
-            return None
-        self._level = written
-        return read_level(level_path(self._path))
+        with file:
+            # The generator may put another file in the place of this one meanwhile.
+            status = os.fstat(file.fileno())
+            written = status.st_ino, status.st_mtime_ns
+            if written == self._level:
+                return None
+            self._level = written
+            return read_level(file)
 
     def stop(self) -> None:
         """End the generator now. Requests that have not ended stay PENDING in the result. Idempotent."""

@@ -27,6 +27,7 @@ from testbed.containers.load.plan import LoadPlan, read_plan, write_level, write
 from testbed.containers.load.sender import Sender
 from testbed.containers.services.http1 import allow_many_connections
 from testbed.containers.services.tracing import PORT
+from testbed.writing import write_whole
 from twinbed import BackendError, TwinbedError
 
 PRIORITY = -10
@@ -72,7 +73,6 @@ async def generate(plan: LoadPlan, begins_ns: int, path: Path) -> None:
 
 
 async def _tell(sender: Sender, path: Path) -> None:
-    unfinished = path.with_name(f".{path.name}")
     while True:
         await asyncio.sleep(_PROGRESS_EVERY_S)
         values = sender.latencies.get_percentile_to_value_dict(_PERCENTILES)
@@ -80,8 +80,7 @@ async def _tell(sender: Sender, path: Path) -> None:
         told = {"arrived": sender.arrived, "ended": sender.ended, "latency_s": latencies}
         # A full disk must not stop the load.
         with suppress(OSError):
-            unfinished.write_text(json.dumps(told), encoding="utf-8")
-            unfinished.replace(path)
+            write_whole(path, json.dumps(told))
 
 
 async def _tell_level(sender: Sender, plan: LoadPlan, begins_ns: int, path: Path) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import zipfile
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -136,15 +137,15 @@ def write_level(level: ServiceStats, path: Path) -> None:
     _write(path, told)
 
 
-def read_level(path: Path) -> ServiceStats:
+def read_level(file: BufferedReader) -> ServiceStats:
     """Return the service level of an interval. Raises BackendError if the file has none."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            told: dict[str, Any] = {name: file[name] for name in _LEVEL}
-            if "span_request" in file:
-                told["spans"] = Spans(*(file[f"span_{name}"] for name in Spans.__slots__))
+        with np.load(file, allow_pickle=False) as arrays:
+            told: dict[str, Any] = {name: arrays[name] for name in _LEVEL}
+            if "span_request" in arrays:
+                told["spans"] = Spans(*(arrays[f"span_{name}"] for name in Spans.__slots__))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise BackendError(f"{path}: no service level of a load generator ({error})") from None
+        raise BackendError(f"{file.name}: no service level of a load generator ({error})") from None
     return ServiceStats(**told | {"at_s": float(told["at_s"])})
 
 

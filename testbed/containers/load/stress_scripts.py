@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from testbed.containers.host.container import ContainerSpec
 from testbed.containers.host.fleet import Managed
 from testbed.containers.load.stress import NS
+from testbed.writing import write_whole
 from twinbed import ScenarioError
 
 _LEAD_NS = 100_000_000
@@ -78,9 +79,7 @@ class StressScripts:
     def start(self) -> int:
         """Let period 0 of all scripts begin a moment from now. Returns that moment, ns."""
         self._begin_ns = time.monotonic_ns() + _LEAD_NS
-        whole = self._begin.with_suffix(".new")
-        whole.write_text(str(self._begin_ns))
-        whole.rename(self._begin)
+        write_whole(self._begin, str(self._begin_ns))
         return self._begin_ns
 
     def running(self) -> bool:

@@ -55,17 +55,19 @@ class Tracing(asyncio.DatagramProtocol):
         self._roots[request] = ((request,), port, began_ns, ended_ns)
 
     def datagram_received(self, data: bytes, _address: object) -> None:
-        """See asyncio.DatagramProtocol. Calls of unknown requests, or that come too late, are ignored."""
+        """See asyncio.DatagramProtocol. Calls of unknown requests, that come too late, or with numbers that
+        cannot be are ignored."""
         try:
             calls = [
                 (tuple(map(int, str(name).split("."))), int(port), int(began_ns), int(ended_ns))
                 for name, port, began_ns, ended_ns in json.loads(data)
             ]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError, RecursionError):
             return
         for call in calls:
             known = self._rows.get(call[0][0])
-            if known is not None and len(known) < _MOST_CALLS:
+            fits = all(0 <= number < 2**63 for number in call[1:])
+            if known is not None and fits and len(known) < _MOST_CALLS:
                 known.append(call)
 
     def window(self, begins_ns: int, first_port: int) -> Spans:

@@ -11,11 +11,12 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from testbed import processes
 from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.drivers import Group
 from twinbed import BackendError
@@ -80,8 +81,9 @@ class Escapes:
         while empty_looks < _LOOKS:
             outside = self.look()
             empty_looks = 0 if outside else empty_looks + 1
-            for pid, started in outside.items():
-                _kill(pid, started)
+            with processes.handles(lambda: _living(outside)) as found:  # noqa: B023 - called in the block
+                for handle in found.values():
+                    processes.send(handle, signal.SIGKILL)
             if outside and time.monotonic() > deadline:
                 raise BackendError(
                     f"process {min(outside)} left its cgroup and does not die; look at it with ps"
@@ -147,14 +149,7 @@ def _process(pid: int) -> _Process | None:
     return _Process(int(fields[1]), int(fields[19]), fields[0] in b"ZX")
 
 
-def _kill(pid: int, started: int) -> None:
-    with suppress(ProcessLookupError):
-        handle = os.pidfd_open(pid)
-        try:
-            # A handle stays with its process, so a value read after opening the handle belongs to that
-            # process.
-            process = _process(pid)
-            if process is not None and process.started == started:
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        finally:
-            os.close(handle)
+def _living(outside: Mapping[int, int]) -> list[int]:
+    """Return those of these processes that exist now. outside: process id → start time, as in `look`."""
+    present = {pid: _process(pid) for pid in outside}
+    return [pid for pid, now in present.items() if now is not None and now.started == outside[pid]]

@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from testbed.containers.ownership import end_run, is_alive, new_run
+from testbed.waiting import until
 
 _DONE = b"."
-_WAIT_S, _POLL_S = 60.0, 0.02
+_WAIT_S = 60.0
 
 
 @contextmanager
@@ -36,23 +36,25 @@ def watchdog() -> Iterator[None]:
     folders = (folder or str(Path.cwd()) for folder in sys.path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     run = new_run()
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "testbed.containers.record.watchdog", run],
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        # Ctrl-C at the terminal must reach only the recorder.
-        start_new_session=True,
-    ) as process:
-        assert process.stdin is not None
-        try:
-            yield
-        finally:
-            with suppress(BrokenPipeError):
-                process.stdin.write(_DONE)
-            end_run(run)
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "testbed.containers.record.watchdog", run],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            # Ctrl-C at the terminal must reach only the recorder.
+            start_new_session=True,
+        ) as process:
+            assert process.stdin is not None
+            try:
+                yield
+            finally:
+                with suppress(BrokenPipeError):
+                    process.stdin.write(_DONE)
+    finally:
+        end_run(run)
 
 
 def _watch() -> None:
@@ -60,9 +62,7 @@ def _watch() -> None:
         return
     # The objects of a run count as left over only when the process that waits for the recorder has noticed
     # its end.
-    deadline = time.monotonic() + _WAIT_S
-    while is_alive(sys.argv[1]) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+    until(lambda: not is_alive(sys.argv[1]), _WAIT_S)
     # Only a watchdog that has work needs these imports.
     from testbed.containers import leftovers
     from testbed.containers.cgroup.drivers import detect

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -30,13 +29,13 @@ from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES
 from testbed.containers.remote.messages_pb2 import Joined, Order, Report, Wanted
 from testbed.containers.remote.origin import Origin
 from testbed.containers.remote.place import CgroupPlace
+from testbed.waiting import until
 from twinbed import BackendError, TwinbedError
 
 _UNDEPLOYED_GRACE_S = 2.0
 """Time from SIGTERM to SIGKILL for a container that is no longer deployed, s. It is shorter than the time
 after which the controller takes an agent for silent (service.SILENCE_S)."""
 
-_POLL_S = 0.02
 _log = logging.getLogger("twinbed.agent")
 
 
@@ -370,7 +369,5 @@ def _let_end(containers: Sequence[HostedContainer], grace_s: float) -> None:
     asked = [container for container in containers if not container.attached and not container.held]
     for container in asked:
         container.send(signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
     groups = [container.group for container in asked if container.group is not None]
-    while any(group.pids() for group in groups) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+    until(lambda: not any(group.pids() for group in groups), grace_s)

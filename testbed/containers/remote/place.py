@@ -17,7 +17,7 @@ from typing import Any
 from testbed.containers.attach.finding import Finder, Found
 from testbed.containers.attach.names import parse
 from testbed.containers.cgroup.attached import UNIFIED, attach
-from testbed.containers.cgroup.files import gone
+from testbed.containers.cgroup.files import inode
 from testbed.containers.cgroup.group import Group
 from testbed.containers.cgroup.v1 import V1, GroupV1
 from testbed.containers.cgroup.v2 import V2, GroupV2
@@ -26,7 +26,7 @@ from testbed.containers.ownership import LOCK, MARK, RUN_ROOT, lasting_run
 from testbed.containers.ports import GroupGoneError, HostGroup
 from testbed.containers.remote.certificates import write_private
 from testbed.containers.remote.origin import Origin
-from twinbed import BackendError
+from twinbed import BackendError, TwinbedError
 from twinbed.ownership import take
 
 STATE = Path("/run/twinbed/agents")
@@ -89,10 +89,7 @@ class CgroupPlace:
     def incarnation(self, group: HostGroup) -> int:
         """Return a number that other groups of the same name do not have: its first directory's inode.
         Raises GroupGoneError."""
-        try:
-            return group.directories[0].stat().st_ino
-        except OSError:
-            raise gone(group.directories[0]) from None
+        return inode(group.directories[0])
 
     def remember(self, origins: Iterable[Origin]) -> None:
         """Store the present containers, for an agent that restarts. Raises BackendError."""
@@ -133,17 +130,29 @@ def agents(state: Path = STATE) -> dict[str, Path]:
 
 
 def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
-    """End and remove what dead agents left. Returns their names, sorted."""
-    swept = []
+    """End and remove what dead agents left. Returns their names, sorted.
+
+    Raises the first error, after all else was removed. The notes of that agent stay, for the next sweep.
+    """
+    swept: list[str] = []
+    problems: list[TwinbedError] = []
     for folder in sorted(state.iterdir()) if state.is_dir() else []:
         try:
             place = CgroupPlace(folder.name, driver, state)
         except BackendError:
             continue
+        before = len(problems)
         for origin in place.recall().values():
-            place.leave(origin)
-        place.finish()
-        swept.append(folder.name)
+            try:
+                place.leave(origin)
+            except TwinbedError as error:
+                problems.append(error)
+        if len(problems) == before:
+            place.finish()
+            swept.append(folder.name)
+        place.close()
+    if problems:
+        raise problems[0]
     return swept
 
 

@@ -70,10 +70,11 @@ class Cycle(AbstractContextManager["Cycle"]):
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._over.set()
         self._thread.join()
-        if self._error is not None:
+        # An error of the block itself comes first.
+        if self._error is not None and error is None:
             raise self._error
 
     def _strike(self) -> None:

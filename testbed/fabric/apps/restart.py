@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from testbed import waiting
 from testbed.fabric.apps.training import Floats, Trained, Training, read, start
 from testbed.fabric.model import Endpoint
 from twinbed import BackendError
@@ -77,7 +78,8 @@ def run_to_end(
             noticed_ns = time.monotonic_ns()
         back_ns = 0
         if not well:
-            _wait(path_is_back, until, folder)
+            if not waiting.until(path_is_back, until - time.monotonic(), _LOOK_EVERY_S):
+                raise BackendError(f"{folder}: the job died, and its path did not come back in time")
             back_ns = time.monotonic_ns()
         trained = read(folder, len(places), attempt=len(lives))
         lives.append(Life(started_ns, noticed_ns, back_ns, trained))
@@ -110,10 +112,3 @@ def curve(lives: Sequence[Life]) -> Floats:
     for life in lives:
         loss[:, life.trained.first : life.trained.reached] = life.trained.loss
     return loss
-
-
-def _wait(path_is_back: Callable[[], bool], until: float, folder: Path) -> None:
-    while not path_is_back():
-        if time.monotonic() > until:
-            raise BackendError(f"{folder}: the job died, and its path did not come back in time")
-        time.sleep(_LOOK_EVERY_S)

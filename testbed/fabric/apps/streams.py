@@ -7,6 +7,8 @@ iperf3's shortest interval is 100 ms. Source: iperf3(1), `--json`.
 from __future__ import annotations
 
 import json
+import os
+import select
 import subprocess
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +64,9 @@ def measure(
 
     Raises BackendError if iperf3 is not installed or its report cannot be read.
     """
-    serve = ["iperf3", "--server", "--one-off", "--forceflush", "--bind", destination.address]
+    # Without interval reports: nobody reads them, and iperf3 would stop sending when the pipe is full.
+    serve = ["iperf3", "--server", "--one-off", "--forceflush", "--interval", "0"]
+    serve += ["--bind", destination.address]
     server = links.popen_in(destination.namespace, serve, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         _wait_listening(server)
@@ -80,14 +84,16 @@ def measure(
 
 
 def _wait_listening(server: subprocess.Popen[bytes]) -> None:
-    if server.stdout is None:
-        return
-    output = b""
-    for line in server.stdout:
-        if _LISTENS in line:
-            return
-        output += line
-    raise BackendError(f"iperf3 --server: {output.decode(errors='replace').strip() or 'ended at once'}")
+    """Wait until the server listens. Raises BackendError if it ends before, or says nothing for long."""
+    assert server.stdout is not None
+    output, poll = b"", select.poll()
+    poll.register(server.stdout, select.POLLIN)
+    while _LISTENS not in output:
+        said = os.read(server.stdout.fileno(), 4096) if poll.poll(_PATIENCE_S * 1e3) else b""
+        if not said:
+            words = output.decode(errors="replace").strip()
+            raise BackendError(f"iperf3 --server: {words or 'does not listen'}")
+        output += said
 
 
 def _read(report: dict[str, Any]) -> Streams:

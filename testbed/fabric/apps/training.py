@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed import waiting
 from testbed.fabric import links
 from testbed.fabric.model import Endpoint
 from twinbed import BackendError, ScenarioError
@@ -124,14 +125,14 @@ class Job(AbstractContextManager["Job"]):
 
     def wait_computing(self, within_s: float) -> None:
         """Wait until an iteration is done or the job has ended. Raises BackendError after within_s."""
-        until = time.monotonic() + within_s
         record = self.folder / f"{_stem(self._attempt, 0)}.jsonl"
-        while all(process.poll() is None for process in self._processes):
-            if any("iteration" in line for line in _lines(record)):
-                return
-            if time.monotonic() > until:
-                raise BackendError(f"{self.folder}: the job computes nothing after {within_s:g} s")
-            time.sleep(_LOOK_EVERY_S)
+
+        def computing_or_ended() -> bool:
+            ended = any(process.poll() is not None for process in self._processes)
+            return ended or any("iteration" in line for line in _lines(record))
+
+        if not waiting.until(computing_or_ended, within_s, _LOOK_EVERY_S):
+            raise BackendError(f"{self.folder}: the job computes nothing after {within_s:g} s")
 
     def __exit__(self, *_: object) -> None:
         links.end(*self._processes)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,7 +22,7 @@ from scapy.packet import Packet, bind_layers
 
 from testbed.fabric import links
 from testbed.fabric.model import VXLAN_PORT, Endpoint, Fabric, Host, Uplink
-from twinbed import BackendError
+from testbed.waiting import until
 
 ETH_P_ALL = 3
 HEADERS_BYTES = 14 + 20 + 8 + 8
@@ -31,7 +30,6 @@ HEADERS_BYTES = 14 + 20 + 8 + 8
 
 _FRAME_BYTES = 65_536
 _NOBODY_LISTENS = 9
-_LOOK_EVERY_S = 0.02
 _INSTANCE = 0x08
 """VXLAN's flag I: the VNI is valid."""
 
@@ -110,12 +108,8 @@ def send(source: Endpoint, destination: Endpoint, *, flows: int, count: int) -> 
 
 def wait_for(taken: Sequence[Sequence[bytes]], payloads: Sequence[bytes], within_s: float) -> bool:
     """Return whether all payloads were captured within within_s, at all places together."""
-    until = time.monotonic() + within_s
-    while lacking := set(payloads) - {frame[-len(payloads[-1]) :] for frames in taken for frame in frames}:
-        if time.monotonic() > until:
-            return False
-        time.sleep(_LOOK_EVERY_S)
-    return not lacking
+    length = len(payloads[-1])
+    return until(lambda: set(payloads) <= {frame[-length:] for frames in taken for frame in frames}, within_s)
 
 
 def expected(fabric: Fabric, source: Host, uplink: Uplink, destination: Host) -> Expected:
@@ -182,10 +176,8 @@ def _check(packet: Packet, length: int, expected: Expected, seen: WireCheck) -> 
 
 
 def _mac(namespace: str, device: str) -> str:
-    done = links.run_in(namespace, ["ip", "-json", "link", "show", "dev", device])
-    if done.returncode:
-        raise BackendError(f"{device} in {namespace}: {done.stderr.strip()}; is the fabric up?")
-    return str(json.loads(done.stdout)[0]["address"])
+    show = ("ip", "-json", "link", "show", "dev", device)
+    return str(json.loads(links.output_of(namespace, show, cure="is the fabric up?"))[0]["address"])
 
 
 def _flow(ip: Packet) -> Flow:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
-from types import TracebackType
 
 from control.fabric import BfdState, BfdTimers
 from twinbed import BackendError
@@ -86,9 +85,7 @@ class Listener:
     def __enter__(self) -> Listener:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listening.close()
         if self._connection is not None:
             self._connection.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,10 +19,8 @@ from control.fabric import BfdState, BfdTimers
 from testbed.fabric import leftovers
 from testbed.fabric.bfd_plane import processes
 from testbed.fabric.bfd_plane.messages import Listener, Session
-from testbed.fabric.devices import feed
-from testbed.fabric.links import end
+from testbed.fabric.links import end, make_namespace, output_of
 from testbed.fabric.ownership import namespace
-from twinbed import BackendError
 
 MOST_SESSIONS = 1024
 """Largest number of sessions of one data plane (MOST in plane.c)."""
@@ -79,9 +76,7 @@ def pair(sessions: int = 1) -> Iterator[tuple[End, End]]:
         stack.callback(leftovers.remove, name)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-")))
         for place in places:
-            done = subprocess.run(("ip", "netns", "add", place), capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise BackendError(f"{place}: cannot be made ({done.stderr.strip()}); run as root")
+            make_namespace(place)
         _ip(places[0], f"link add {_DEVICE} type veth peer name {_DEVICE} netns {places[1]}")
         ends = [
             stack.enter_context(_end(folder, index, place, sessions)) for index, place in enumerate(places)
@@ -108,4 +103,4 @@ def _end(folder: Path, index: int, place: str, sessions: int) -> Iterator[End]:
 
 
 def _ip(place: str, *commands: str) -> None:
-    feed(place, ("ip", "-batch", "-"), "\n".join([*commands, ""]))
+    output_of(place, ("ip", "-batch", "-"), text="\n".join([*commands, ""]))

@@ -11,7 +11,6 @@ import json
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,10 +21,11 @@ from testbed.fabric.fast_path.steering import RULE_PRIORITY
 from testbed.fabric.links import end, popen_in, run_in
 from testbed.fabric.model import Fabric, Host
 from testbed.fabric.ownership import state_folder
+from testbed.waiting import until
 from twinbed import BackendError
 
 _KEY_BYTES = 32
-_START_S, _POLL_S = 10.0, 0.02
+_START_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +133,13 @@ def _at_work(host: Host) -> bool:
 
 
 def _wait_at_work(running: RunningFastPath) -> None:
-    deadline = time.monotonic() + _START_S
-    while not _at_work(running.host):
-        if running.process.poll() is not None:
-            reason = _read(_error_file(running.journal)).strip() or "it has ended"
-            raise BackendError(f"fast path of {running.host.namespace} does not start: {reason}")
-        if time.monotonic() > deadline:
-            raise BackendError(
-                f"fast path of {running.host.namespace}: does not work after {_START_S:g} s; "
-                "is the machine busy?"
-            )
-        time.sleep(_POLL_S)
+    place = running.host.namespace
+
+    def at_work_or_ended() -> bool:
+        return _at_work(running.host) or running.process.poll() is not None
+
+    if not until(at_work_or_ended, _START_S):
+        raise BackendError(f"fast path of {place}: does not work after {_START_S:g} s; is the machine busy?")
+    if running.process.poll() is not None:
+        reason = _read(_error_file(running.journal)).strip() or "it has ended"
+        raise BackendError(f"fast path of {place} does not start: {reason}")

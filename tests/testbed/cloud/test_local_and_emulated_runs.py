@@ -22,7 +22,7 @@ from lab.cloud.search.loop import Limits, Search
 from testbed.cloud.emulated import SCALE, Cluster, emulated
 from testbed.cloud.local_run import profile
 from testbed.cloud.provisioner import emulated_instances
-from testbed.containers import network
+from testbed.containers import network, ownership
 from testbed.containers.cgroup.drivers import detect
 from testbed.containers.host.identity import identity
 from tests.patience import PATIENCE_S
@@ -100,6 +100,8 @@ def test_an_emulated_job_is_the_callers_and_has_no_rights_and_no_secrets(monkeyp
             assert time.monotonic() < deadline
             time.sleep(0.02)
         text = shown.read_text()
+        known = [place for places in ownership.temporary_directories().values() for place in places]
+        assert cluster._folder.parent in known, "it would stay after a kill"
         assert shown.stat().st_uid == pwd.getpwnam("nobody").pw_uid
         (cluster._folder / "0.json").symlink_to("/etc/shadow")
         with pytest.raises(PermissionError):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from control.profiler.stalls import stalls as apart
 from testbed.cloud import all_reduce, stalls
 from testbed.cloud.emulated import EmulatedRun
 from testbed.cloud.stalls import Profiler
-from testbed.containers import network
+from testbed.containers import network, ownership
 from testbed.containers.cgroup.drivers import detect
 from testbed.containers.host.identity import identity as identity_of
 from twinbed import ScenarioError
@@ -106,6 +107,15 @@ def test_a_job_that_writes_no_samples_is_refused(profiler, made, monkeypatch):
     monkeypatch.setattr(Path, "exists", lambda path: False)
     with pytest.raises(ScenarioError, match="wrote no samples"):
         profiler.profile([made])
+
+
+def test_samples_are_in_a_folder_that_is_removed_after_a_kill(profiler, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    with profiler._folder() as folder:
+        known = [place for places in ownership.temporary_directories().values() for place in places]
+        assert folder.parent in known
+        assert folder.is_relative_to("/var/tmp")
+    assert not folder.parent.exists()
 
 
 @pytest.mark.root

@@ -1,12 +1,15 @@
 """How many steps of a job count after it was killed, without any process."""
 
 import math
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from testbed.cluster import slurm
 from testbed.cluster.gangs import Gangs, Life, Training
+from testbed.containers.host.container import Container, ContainerSpec
 from twinbed import BackendError
 
 
@@ -30,6 +33,60 @@ def test_a_job_killed_while_it_saved_may_end_after_fewer_steps_than_were_left(tm
     life(gangs, tmp_path / "second", 73, base=20)  # It had saved all 27.
     seen = gangs.look(0)
     assert (seen.done, seen.alive) == (100, False)
+
+
+class Late(Gangs):
+    """Its processes take three more steps, and save at one of them, before the signal ends them."""
+
+    def _remove(self, job: int) -> None:
+        (self._lives[job].folder / "0.steps").write_bytes(bytes(8 * 31))
+        super()._remove(job)
+
+
+def test_a_save_just_before_the_kill_counts(tmp_path) -> None:
+    job = Training(("train",), tmp_path, processes=1, steps=100, every=10)
+    gangs = Late([job], driver=object(), identity=object())  # type: ignore[arg-type]
+    life(gangs, tmp_path / "first", 28, base=0)
+    gangs.kill(0)
+    assert gangs.look(0).done == 30
+    life(gangs, tmp_path / "second", 70, base=30)  # It goes on from the save at step 30.
+    assert gangs.look(0).done == 100
+
+
+class Stuck:
+    """A group that is removed only when the test does not expect it to be stuck."""
+
+    def __init__(self, stuck: bool) -> None:
+        self.stuck, self.removed, self.signals = stuck, False, []
+
+    def send(self, number: int) -> None:
+        self.signals.append(number)
+
+    def remove(self) -> None:
+        self.removed = not self.stuck
+        if self.stuck:
+            raise BackendError("a process does not die")
+
+
+def test_a_group_that_cannot_be_removed_does_not_keep_the_others(tmp_path) -> None:
+    gangs = gangs_of(tmp_path)
+    life(gangs, tmp_path / "first", 10, base=0)
+    groups = [Stuck(True), Stuck(False), Stuck(True)]
+    spec = ContainerSpec("one", ("train",))
+    gangs._lives[0].containers += [Container(spec, group, None) for group in groups]
+    with pytest.raises(BackendError, match="does not die"):
+        gangs.kill(0)
+    assert [group.removed for group in groups] == [False, True, False]
+    assert all(group.signals == [signal.SIGKILL] for group in groups)
+
+
+def test_a_slurm_that_does_not_answer_is_given_up(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(slurm, "_BUSY_S", 0.2)
+    gangs = slurm.SlurmGangs.__new__(slurm.SlurmGangs)
+    gangs._conf = tmp_path / "slurm.conf"
+    assert gangs._ask("sleep", "60", check=False) == ""
+    with pytest.raises(BackendError, match=r"sleep 60: no answer within 0\.2 s; its log: no error was"):
+        gangs._ask("sleep", "60")
 
 
 class Words(Gangs):

@@ -62,6 +62,20 @@ def test_a_dead_run_is_forgotten_once_only_its_lock_is_left(run_root: Path) -> N
     end_run(alive)
 
 
+def test_what_a_run_could_not_remove_is_found_by_the_next_one(run_root: Path, tmp_path: Path) -> None:
+    run, other = new_run(), dead_run()
+    stuck = tmp_path / "cgroup" / ownership.MARK / run / "web"
+    stuck.mkdir(parents=True)
+    driver = V2(tmp_path / "cgroup")
+    driver.finish(run)
+    assert (is_alive(run), is_dead(run)) == (False, True)
+    assert driver.sweep() == [run]
+    assert not stuck.exists()
+    assert ownership.runs_with_directory() == sorted([run, other])
+    leftovers.remove(run, driver)
+    assert ownership.runs_with_directory() == [other]
+
+
 # --- the real kernel ---------------------------------------------------------------------------------
 
 

@@ -276,3 +276,19 @@ def test_one_that_cannot_be_removed_does_not_keep_the_others(
     assert there(dead[1]) == []
     real(dead[0], driver)
     assert there(dead[0]) == []
+
+
+def test_an_agent_that_cannot_be_swept_does_not_keep_the_runs(
+    driver: V1 | V2, only: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = dead_run()
+    only.append(run)
+    driver.create(run, "web").close()
+
+    def refuse(_: V1 | V2) -> None:
+        raise BackendError("an agent is kept for the test")
+
+    monkeypatch.setattr(leftovers, "_sweep_agents", refuse)
+    with pytest.raises(BackendError, match="an agent is kept for the test"):
+        leftovers.down(driver)
+    assert there(run) == []

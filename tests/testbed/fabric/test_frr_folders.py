@@ -139,7 +139,7 @@ def test_temporary_files_are_not_removed_through_a_link(
     precious.mkdir(parents=True)
     (tmp_path / "frr").symlink_to(precious.parent)
     monkeypatch.setattr(frr_folders, "TEMPORARY", tmp_path / "frr")
-    frr.kill_processes([process.pid])
+    frr.kill_processes(lambda: [process.pid])
     process.wait()
     assert precious.is_dir()
     (tmp_path / "frr").unlink()

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from control.fabric import Direction, Fault, FaultKind
-from testbed.fabric import devices, doctor, faults, leftovers
+from testbed.fabric import devices, doctor, faults, leftovers, links
 from testbed.fabric.links import in_namespace
 from testbed.fabric.model import Fabric, Plan
 from testbed.fabric.plan import fabric_of
@@ -43,11 +43,13 @@ def cable(fabric_machine: None, request: pytest.FixtureRequest) -> Iterator[Fabr
         for namespace, *_ in ends:
             subprocess.run(["ip", "netns", "add", namespace], check=True)
         peer = f"peer name {uplink.tor_device} netns {tor.namespace}"
-        devices.feed(host.namespace, ("ip", "-batch", "-"), f"link add {uplink.device} type veth {peer}\n")
+        links.output_of(
+            host.namespace, ("ip", "-batch", "-"), text=f"link add {uplink.device} type veth {peer}\n"
+        )
         for (namespace, device, address, mac), (_, _, other, other_mac) in zip(ends, ends[::-1], strict=True):
             lines = f"link set {device} address {mac} up\naddr add {address}/31 dev {device}\n"
             lines += f"neigh add {other} lladdr {other_mac} dev {device} nud permanent\n"
-            devices.feed(namespace, ("ip", "-batch", "-"), lines)
+            links.output_of(namespace, ("ip", "-batch", "-"), text=lines)
             devices.shape(fabric.plan, namespace, [device])
         yield fabric
     finally:

@@ -156,6 +156,18 @@ def test_a_process_id_that_is_anothers_by_now_is_nobodys_cgroup(driver: V1, tmp_
         finding.located(engine, container, driver, tmp_path / "none")
 
 
+def test_a_process_that_ends_while_its_cgroup_is_read_is_gone(
+    driver: V1, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(_: Path) -> str:
+        raise ProcessLookupError(3, "No such process")
+
+    engine, container = Fake("docker", tmp_path / "s"), Container("docker", ID, "web")
+    monkeypatch.setattr(Path, "read_text", ended)
+    with pytest.raises(GroupGoneError, match="process 7 is not here"):
+        finding.located(engine, container, driver, tmp_path)
+
+
 @contextmanager
 def answering(path: Path, answer: bytes) -> Iterator[Engine]:
     """A socket that answers each request with these bytes."""

@@ -197,6 +197,57 @@ def test_of_a_group_that_goes_while_it_is_attached_nothing_is_kept(
     assert not run_root.exists()
 
 
+def test_the_note_of_a_killed_keeper_stays_until_its_limits_are_back(
+    v1: V1, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def too_many(_group: GroupV1) -> None:
+        raise BackendError("too many open files")
+
+    run = new_run()
+    attach("/pods/a", v1, run).close()
+    [note] = attached.files_of(run)
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_text", refuse)
+        attach("/pods/a", v1, run).close()
+    with monkeypatch.context() as busy:
+        busy.setattr(GroupV1, "_open_files", too_many)
+        with pytest.raises(BackendError, match="too many open files"):
+            attach("/pods/a", v1, run)
+    assert attached.files_of(run) == [note]
+    attach("/pods/a", v1, run).restore()
+    assert attached.files_of(run) == []
+
+
+def test_an_attachment_that_fails_leaves_no_note(
+    v1: V1, run_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_many(_group: GroupV1) -> None:
+        raise BackendError("too many open files")
+
+    monkeypatch.setattr(GroupV1, "_open_files", too_many)
+    with pytest.raises(BackendError, match="too many open files"):
+        attach("/pods/a", v1)
+    assert not run_root.exists()
+
+
+def test_a_trap_that_cannot_be_ended_leaves_no_file_open(v1: V1) -> None:
+    class Stuck:
+        descriptor = 7
+
+        def close(self) -> None:
+            raise BackendError("the trap is stuck")
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    group = GroupV1({name: v1.base[name] / "pods/a" for name in v1.base})
+    group._armed = Stuck()  # type: ignore[assignment]
+    with pytest.raises(BackendError, match="the trap is stuck"):
+        group.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_v2_is_not_put_back_below_what_is_held(tmp_path: Path) -> None:
     tree = FakeTree(tmp_path)
     point = tree.unified("cpu memory")

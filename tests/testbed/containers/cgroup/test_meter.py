@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from testbed.containers.cgroup import meter
 from testbed.containers.cgroup.meter import AnyOomKills, Meter, OomKills
 from testbed.containers.ports import GroupGoneError
 from tests.testbed.containers.fake_cgroups import FakeTree
+from twinbed import BackendError
 
 
 def test_a_kill_is_told_of_twice_so_that_the_groups_own_counter_has_time_to_follow(tmp_path: Path) -> None:
@@ -39,5 +43,33 @@ def test_a_group_that_goes_while_it_is_opened_leaves_no_file_open(
     (tmp_path / "g" / file).mkdir()
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(GroupGoneError):
+        counter([tmp_path / "g"])
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "said"),
+    [(errno.ENODEV, GroupGoneError, "the cgroup is gone"), (errno.EMFILE, BackendError, "ulimit -n")],
+)
+@pytest.mark.parametrize("counter", [Meter, OomKills])
+def test_a_file_that_cannot_be_opened_is_an_error_of_ours_and_leaves_no_file_open(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    counter: type[Meter | OomKills],
+    number: int,
+    kind: type[BackendError],
+    said: str,
+) -> None:
+    FakeTree(tmp_path).group_v2(tmp_path / "g")
+    really = meter.open_file
+
+    def refuse(path: Path, flags: int) -> int:
+        if path.name.startswith("memory."):
+            raise OSError(number, os.strerror(number))
+        return really(path, flags)
+
+    monkeypatch.setattr(meter, "open_file", refuse)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(kind, match=said):
         counter([tmp_path / "g"])
     assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -82,7 +82,8 @@ class FakeCommand:
     def start(self, peers, logs, stdout, *, lasting) -> None:
         if self.broken:
             raise BackendError("no place for its log")
-        self.code, self.process = None, SimpleNamespace(pid=os.getpid(), send_signal=lambda number: None)
+        self.process = SimpleNamespace(pid=os.getpid(), send_signal=lambda _: None, wait=lambda: -9)
+        self.code = None
         self._log.append((self._name, "start"))
 
     def poll(self) -> int | None:
@@ -361,6 +362,38 @@ def test_an_attached_container_is_left_to_the_kernel_and_can_be_held_again() -> 
     assert world.events == [("b", "kill")]
     assert world.b.state is State.UP
     assert world.executor.look(world.b), "who still needs memory is held anew"
+
+
+def test_a_kill_of_an_attached_container_whose_cgroup_goes_stops_nobody() -> None:
+    def vanish() -> None:
+        raise GroupGoneError("a: gone")
+
+    def refuse() -> None:
+        raise BackendError("b: refused")
+
+    world = World(attached=True)
+    world.a.trap.surrender, world.b.trap.surrender = vanish, refuse
+    world.executor.carry_out(Decision(kill=np.array([10, 11, 12])))
+
+    assert world.events == [("a", "kill"), ("a", "gone"), ("b", "kill"), ("c", "kill")]
+    assert [str(error) for error in world.errors] == ["b: refused"]
+    assert world.c.trap.surrendered == 1
+
+
+def test_a_command_that_cannot_be_watched_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    log: list = []
+    container = HostedContainer("a", None, FakeGroup("a", log))
+    container.spec, container.command = ContainerSpec("a", ("true",)), FakeCommand(log, "a")
+    monkeypatch.setattr(os, "pidfd_open", full)
+    with pytest.raises(BackendError, match=r"container a: its command cannot be watched .*ulimit -n"):
+        container.start((), None, 0, lasting=False)
+
+    assert log == [("a", "start"), ("a", "SIGKILL")]
+    assert not container.command.running
+    assert container.state is State.ABSENT
 
 
 def test_an_adopted_command_is_seen_to_end_by_its_empty_group(world: World, tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""The control loop on a group that only remembers: decisions that break the port end the run."""
+"""The control loop on groups that only remember: decisions that break the port, and groups that go."""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from control.allocator.model import NO_IDS, Application, Decision
 from testbed.containers.host.fleet import AttachedSpec, Fleet, Managed
 from testbed.containers.host.records import RunRecord
 from testbed.containers.host.run import ControlLoop
+from testbed.containers.ports import GroupGoneError
 from tests.contract.scripted_allocator import Scripted, cpu, memory
 from tests.testbed.containers.remote.fake_host import FakeGroup
-from twinbed import InvariantError
+from twinbed import BackendError, InvariantError
 
 LIMIT = 64 << 20
 
@@ -24,6 +26,8 @@ class Silent:
     descriptor, gone = -1, NO_IDS
 
     def add(self, ids, groups) -> None: ...
+
+    def remove(self, ids) -> None: ...
 
     def due_ns(self) -> int:
         return 1 << 62
@@ -54,3 +58,53 @@ def test_an_answer_that_cannot_be_is_the_allocators_error(answer, words: str) ->
             loop.run(time.monotonic_ns() + 5_000_000_000, lambda: True)
     finally:
         loop.close()
+
+
+def loop_of(*groups: FakeGroup) -> ControlLoop:
+    managed = [Managed(AttachedSpec(group.name, partial(_itself, group))) for group in groups]
+    fleet = Fleet(managed, [None] * len(groups), 2.0)
+    application = Application("app", 2.0, 1 << 30)
+    record = RunRecord(fleet, 0.1)
+    return ControlLoop(fleet, (application,), Scripted(quota=1.0, limit=LIMIT), Silent(), record, None)
+
+
+def _itself(group: FakeGroup) -> FakeGroup:
+    return group
+
+
+class Going(FakeGroup):
+    """A group that is removed after its first limits were written."""
+
+    def trap(self):
+        raise GroupGoneError("a: gone")
+
+
+def test_a_group_that_goes_while_it_joins_leaves_after_it_joined() -> None:
+    loop = loop_of(Going("a", 1), FakeGroup("b", 2))
+    try:
+        loop.deploy()
+        events = loop._record.events
+        assert list(zip(events.container, events.kind, strict=True)) == [
+            (0, "join"),
+            (0, "leave"),
+            (1, "join"),
+        ]
+    finally:
+        loop.close()
+
+
+class Stuck(FakeGroup):
+    """A group whose limits cannot be restored."""
+
+    def remove(self) -> None:
+        super().remove()
+        raise BackendError(f"{self.name}: cannot be restored")
+
+
+def test_limits_that_cannot_be_restored_do_not_keep_those_of_others() -> None:
+    groups = Stuck("a", 1), FakeGroup("b", 2), Stuck("c", 3)
+    loop = loop_of(*groups)
+    loop.deploy()
+    with pytest.raises(BackendError, match="cannot be restored"):
+        loop.close()
+    assert all(group.removed for group in groups)

@@ -14,10 +14,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from control.allocator.model import ServiceStats
 from control.services import Call, Handler, Service, ServiceApp
 from control.services import RequestStatus as Status
+from testbed.containers.load import generator as generating
 from testbed.containers.load.generator import LoadGenerator
-from testbed.containers.load.plan import LoadPlan, read_plan, read_result, write_plan
+from testbed.containers.load.main import level_path
+from testbed.containers.load.plan import (
+    LoadPlan,
+    read_level,
+    read_plan,
+    read_result,
+    write_level,
+    write_plan,
+)
 from tests.testbed.containers.running_services import Running, running
 from tests.testbed.containers.waiting import is_gone, until
 from twinbed import BackendError, ScenarioError
@@ -164,3 +174,24 @@ def test_what_is_no_plan_or_result_is_refused(tmp_path: Path) -> None:
         LoadPlan(np.array([1.0, 0.0]), np.array([0, 0]), (("u",),), 1.0)
     with pytest.raises(ScenarioError, match="kinds must be 0 to 0"):
         LoadPlan(np.array([0.0]), np.array([1]), (("u",),), 1.0)
+
+
+def test_a_level_that_is_replaced_while_it_is_read_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def level(at_s: float) -> ServiceStats:
+        return ServiceStats(np.ones(1), np.ones(1), at_s, None, np.ones((1, 3)), np.zeros(1))
+
+    def replaced(file: object) -> ServiceStats:
+        write_level(level(2.0), path)
+        return read_level(file)
+
+    generator = LoadGenerator(LoadPlan(np.zeros(1), np.zeros(1, np.int64), (("u",),), 1.0), tmp_path)
+    path = level_path(generator._path)
+    assert generator.service_level() is None
+    write_level(level(1.0), path)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(generating, "read_level", replaced)
+        told = [generator.service_level()]
+    told += [generator.service_level() for _ in range(2)]
+    assert [stats and stats.at_s for stats in told] == [1.0, 2.0, None]

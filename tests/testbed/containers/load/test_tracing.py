@@ -48,6 +48,10 @@ def test_what_is_no_span_is_ignored() -> None:
         b"[[1]]",
         b'[["", 1, 2, 3]]',
         b'[["9.0", 1, 2, 3]]',
+        b'[["0.0", 1, Infinity, 3]]',
+        b'[["0.0", 100000000000000000000, 2, 3]]',
+        b'[["0.0", 1, -2, 3]]',
+        b"[" * 60_000,
     ):
         told.datagram_received(data, None)
     told.answered(0, 10, 0, 1)

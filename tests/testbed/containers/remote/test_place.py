@@ -162,3 +162,29 @@ def test_what_ended_agents_left_is_swept_and_living_ones_are_left_alone(
     assert left == [what for name, run in runs.items() for what in ("made", name, run, run)]
     assert [folder.name for folder in state.iterdir()] == ["web"]
     assert living.recall() == ORIGINS
+
+
+def test_an_agent_whose_container_cannot_be_removed_does_not_keep_the_others(
+    driver: V1 | V2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = [True]
+    left: list[str] = []
+
+    def leave(_: CgroupPlace, origin: Origin) -> None:
+        if origin.name == "cache" and stuck:
+            raise BackendError("cache: cannot be removed")
+        left.append(origin.name)
+
+    monkeypatch.setattr(CgroupPlace, "leave", leave)
+    monkeypatch.setattr(V2, "finish", lambda *_: None)
+    state = tmp_path / "agents"
+    for name in ("cache", "db"):
+        place = CgroupPlace(name, driver, state)
+        place.remember([Origin(name, ("sleep", "1")), Origin(f"{name}-2", ("sleep", "1"))])
+        place.close()
+    with pytest.raises(BackendError, match="cache: cannot be removed"):
+        places.sweep(driver, state)
+    assert left == ["cache-2", "db", "db-2"]
+    assert [folder.name for folder in state.iterdir()] == ["cache"]
+    stuck.clear()
+    assert places.sweep(driver, state) == ["cache"]
