@@ -49,7 +49,7 @@ def test_deathstarbench_leaves_out_nodes_and_holds_single_samples(tmp_path: Path
     assert trace.cpu_cores.tolist() == [[0.5, 1], [0.5, 1], [0.7, 1]]
     assert trace.memory_bytes.tolist() == [[100, 1], [110, 1], [120, 3]]
     assert trace.notes[1] == "1 node series are not containers and were not read."
-    assert trace.notes[2].startswith("1 missing samples (17 %) repeat")
+    assert trace.notes[2].startswith("1 missing sample (17 %) repeats the one before")
 
 
 NEZHA = "app,day,TimeStamp,PodName,CpuUsage(m),MemoryUsage(Mi)\n"

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from traces.readers import table
 from traces.schema import LATEST_S, MOST_READ_CELLS, QUANTITIES, Floats, UsageTrace
 from twinbed import TraceError
+from twinbed.text import counted
 
 TIME = {"time": 1.0, "time_s": 1.0, "timestamp": 1.0, "time_ms": 1e-3, "Time": 1e-3}
 """Name of the time column → seconds per unit. ISO 8601 text is accepted under all names except time_ms.
@@ -429,7 +430,8 @@ def _trace(
         arrays = {name: _filled(values, present, span, fill) for name, values in arrays.items()}
         missing = int((span & ~present).sum())
         share = f", {100 * missing / span.sum():.3g} % of all" if missing else ""
-        notes.append(f"{missing:,} missing samples were filled (fill={fill}){share}.")
+        were = "was" if missing == 1 else "were"
+        notes.append(f"{counted(missing, 'missing sample')} {were} filled (fill={fill}){share}.")
         present = span
     if "memory_bytes" not in arrays:
         notes.append(_NO_MEMORY)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from traces.schema import MOST_READ_CELLS, Floats, UsageTrace
 from twinbed import TraceError
+from twinbed.text import counted
 
 CPU = "cpu_cores"
 
@@ -139,7 +140,8 @@ def _notes(doubles: int, filled: int, cells: int, max_hold_s: float, dropped: li
         notes.append(f"{doubles} samples shared an interval with a later one and were left out.")
     if filled:
         notes.append(
-            f"{filled} missing samples ({100 * filled / cells:.2g} %) repeat the one before "
+            f"{counted(filled, 'missing sample')} ({100 * filled / cells:.2g} %) "
+            f"{'repeats' if filled == 1 else 'repeat'} the one before "
             f"(at a start, the one after), for at most {max_hold_s:g} s."
         )
     if dropped:
