@@ -91,13 +91,13 @@ def thin(frame: pd.DataFrame, columns: list[str], buckets: int) -> pd.DataFrame:
     keep = [edges[:-1], turns, turns + 1, np.array([length - 1])]
     for column in columns:
         values = frame[column].to_numpy(np.float64)
-        keep += [_extreme(values, edges, np.inf), _extreme(-values, edges, np.inf)]
+        keep += [_smallest(values, edges), _smallest(-values, edges)]
     return frame.iloc[np.unique(np.concatenate(keep))]
 
 
-def _extreme(values: NDArray[np.float64], edges: NDArray[np.int64], missing: float) -> NDArray[np.int64]:
-    """Return the index of the smallest value in each stretch. NaN counts as `missing`."""
-    filled = np.where(np.isnan(values), missing, values)
+def _smallest(values: NDArray[np.float64], edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the index of the smallest value in each stretch. NaN counts as infinite."""
+    filled = np.where(np.isnan(values), np.inf, values)
     return np.array([start + int(np.argmin(filled[start:end])) for start, end in pairwise(edges)], np.int64)
 
 

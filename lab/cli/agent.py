@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.controller import address, log_to_standard_error, stop_on_signals
+from lab.cli.controller import check_address, log_to_standard_error, stop_on_signals
 from lab.cli.exporting import MetricsOption, Place, place, served
 from lab.cli.options import argument, option, write
 from twinbed import BackendError, ScenarioError
@@ -75,7 +75,7 @@ def run(
     from testbed.containers.remote import certificates
     from testbed.containers.remote.place import CgroupPlace
 
-    address(controller, "--controller")
+    check_address(controller, "--controller")
     where = place(metrics)
     own = certificates.load(identity)
     if name not in (None, own.name):

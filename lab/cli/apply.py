@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from lab.cli.exporting import MetricsOption, exported, place
 from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option
 from twinbed import ScenarioError
+from twinbed.text import counted
 
 if TYPE_CHECKING:
     from lab.containers.apply.carrying import Applier, Back, Watched
@@ -114,7 +115,8 @@ def apply(
         if why is not None:
             notes += [f"{applier.back.worded.capitalize()}: {why}", *applier.back.notes]
         elif planned.to_do:
-            notes.append(f"In force: {len(planned.to_do)} changes. To take them back: twinbed apply --undo")
+            changes = counted(len(planned.to_do), "change")
+            notes.append(f"In force: {changes}. To take back: twinbed apply --undo")
             notes += conditions.unjudged(watched.conditions, applier.figures.happened)
         done = "set" if why is None else "as it was"
         emit(plan.table(replace(planned, notes=tuple(notes)), done), form)
@@ -192,4 +194,7 @@ def _dry(planned: ApplyPlan, journal: Journal) -> list[str]:
 
 
 def _told(what: str, back: Back | None) -> list[str]:
-    return [] if back is None else [f"{what}: {back.done} limits are as they were", *back.notes]
+    if back is None:
+        return []
+    are = "is as it was" if back.done == 1 else "are as they were"
+    return [f"{what}: {counted(back.done, 'limit')} {are}", *back.notes]

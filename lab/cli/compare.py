@@ -41,6 +41,7 @@ def report(
     ),
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Write stored runs as one HTML file that needs no network."""
     from lab.runs.files import check_place, write_whole

@@ -112,7 +112,7 @@ def run(
     from testbed.containers.remote import certificates
 
     plan = load(deployment)
-    address(listen, "--listen")
+    check_address(listen, "--listen")
     certificates.controller_identity(pki)
     where = place(metrics)
     log_to_standard_error()
@@ -145,13 +145,11 @@ async def _serve(plan: DeploymentPlan, listen: str, where: Place | None, pki: Pa
         await controller.run(listen, stop_on_signals(), lambda port: log.info("listening on port %d", port))
 
 
-def address(text: str, option: str) -> tuple[str, int]:
-    """Return HOST, without the brackets of an IPv6 address, and PORT. Raises ScenarioError that names the
-    option."""
+def check_address(text: str, option: str) -> None:
+    """Raise ScenarioError, which names the option, for text other than HOST:PORT."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
         raise ScenarioError(f"{option} {text}: expected HOST:PORT, e.g. 10.0.0.1:7117")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def stop_on_signals() -> asyncio.Event:

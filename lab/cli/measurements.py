@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, argument, emit, option, write
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, write
 from lab.runs.formats import Column, Record, Result
+from twinbed.text import counted
 
 app = typer.Typer(no_args_is_help=True, help="The database of past runs for recommenders.")
 _PathOption = Annotated[
@@ -38,19 +39,24 @@ def import_(
 
     Columns: job, instance, workers, time_s, price_usd_h (of the whole cluster), vcpus and memory_gib (of one
     worker); optional: ok, batch, gpus, network_bps, cpu_speed, servers, server_instance, use_bps (bandwidth
-    of the server's port that one worker uses alone), parameter.NAME.
+    of the server's port that one worker uses alone), noise (noise scale of the gradients, samples), source
+    (where the row comes from), parameter.NAME.
     """
     from lab.cloud.input.store import Measurements, read_csv
 
     database = Measurements(measurements)
     runs = read_csv(file)
     added = database.add_new(runs)
-    there = f"; {len(runs) - added} were there already" if added < len(runs) else ""
-    write(f"{added} of {len(runs)} runs added to {database.path}{there}\n")
+    there = f"; {len(runs) - added:,} already there" if added < len(runs) else ""
+    write(f"{added:,} of {counted(len(runs), 'run')} added to {database.path}{there}\n")
 
 
 @app.command("list")
-def list_(measurements: _PathOption = None, form: FormatOption = Format.TABLE) -> None:
+def list_(
+    measurements: _PathOption = None,
+    form: FormatOption = Format.TABLE,
+    _no_progress: NoProgressOption = False,
+) -> None:
     """List the jobs that have runs."""
     from lab.cloud.input.store import Measurements
 

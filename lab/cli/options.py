@@ -136,6 +136,10 @@ EngineOption = Annotated[
         envvar=config.VARIABLES["engine"],
     ),
 ]
+JobsOption = Annotated[
+    int | None,
+    option("N", "Number of processes on this machine. Default: the number of CPUs.", "--jobs", min=1),
+]
 SeedOption = Annotated[
     list[int] | None,
     option(

@@ -149,15 +149,10 @@ def check(
 
     mine = find(name, *PORTS)
     with Bar(1, wanted=not no_progress) as bar:
-
-        def told(label: str, fraction: float) -> None:
-            bar(label, fraction)
-
-        found = (
-            checking.policy(parse(name), backend.value, told)
-            if mine is None
-            else checking.check(mine, backend.value, told, sample)
-        )
+        if mine is None:
+            found = checking.policy(parse(name), backend.value, bar)
+        else:
+            found = checking.check(mine, backend.value, bar, sample)
     rows = tuple(asdict(finding) | {"kept": "yes" if finding.kept else "NO"} for finding in found)
     emit(Result(_FOUND, rows, facts={"policy": name if mine is None else mine.label}), form)
     if not all(finding.kept for finding in found):

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option
 from lab.cli.progress import Bar
 from lab.runs.formats import Column, Record, Result
+from twinbed.text import counted
 
 if TYPE_CHECKING:
     from control.predictor.examples import Examples
@@ -59,7 +60,7 @@ Runs = Annotated[Path | None, option("CSV", "Table of measured jobs. Default: th
 Jobs = Annotated[
     Path | None, option("FOLDER", "Folder of job files and local runs. Default: those that ship.", "--jobs")
 ]
-Seed = Annotated[int, flag("--seed", "Seed of all random numbers.")]
+Seed = Annotated[int, option("N", "Seed of all random numbers.", "--seed", min=0)]
 
 
 @app.command("train")
@@ -113,10 +114,11 @@ def evaluate(
         judged = predicting.evaluate(rows, names, seed, bar)
     records = tuple(map(_record, judged))
     notes = (
-        f"{len(rows)} runs of {len(rows.jobs)} applications. A model is judged on a fifth of the rows, or on "
-        "all rows of one application, after training on the others. The best are an application's five "
-        "cheapest or fastest configurations within 1.5 times the very best. The prediction for an "
-        "application is good if it misses at most one of them and picks at most two others.",
+        f"{counted(len(rows), 'run')} of {counted(len(rows.jobs), 'application')}. A model is judged on a "
+        "fifth of the rows, or on all rows of one application, after training on the others. The best are an "
+        "application's five cheapest or fastest configurations within 1.5 times the very best. The "
+        "prediction for an application is good if it misses at most one of them and picks at most two "
+        "others.",
     )
     emit(Result(_JUDGED, records, notes=notes), form)
 
@@ -177,6 +179,7 @@ def explain(
     jobs: Jobs = None,
     seed: Seed = 0,
     form: FormatOption = Format.TABLE,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Predict time or cost of a job on a cluster, with an interval and what each group of features adds."""
     import math
@@ -205,10 +208,8 @@ def explain(
         {"group": "a run like the others", "factor": math.exp(explained.contributions.base) / scale}
     ]
     rows += [{"group": group, "factor": math.exp(log)} for group, log in added]
-    emit(
-        Result(_ADDED, tuple(rows), facts=facts, notes=(f"The product of all is the prediction in {unit}.",)),
-        form,
-    )
+    notes = (f"The product of all is the prediction in {unit}.",)
+    emit(Result(_ADDED, tuple(rows), facts=facts, notes=notes), form)
 
 
 @app.command("step")
@@ -218,6 +219,7 @@ def step(
         Path | None, option("CSV", "Measured runs of other jobs, with the columns of llm-foundry's table.")
     ] = None,
     form: FormatOption = Format.TABLE,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Predict the step time of a language model on any number of GPUs, from probes and other runs."""
     from lab.cloud.input import step_file
@@ -241,10 +243,10 @@ def step(
         for row in range(len(asked))
     ]
     notes = (
-        f"From {len(probes)} probes and {len(known)} runs of other jobs. The intervals hold 90 %; without "
-        "other runs they are a factor of two wide. Regime: a probe has the same configuration (constant), "
-        "only others were probed (changes), or no probe shows this width (unprobed). Stalls by faults come "
-        "on top.",
+        f"From {counted(len(probes), 'probe')} and {counted(len(known), 'run')} of other jobs. The intervals "
+        "hold 90 %; without other runs they are a factor of two wide. Regime: a probe has the same "
+        "configuration (constant), only others were probed (changes), or no probe shows this width "
+        "(unprobed). Stalls by faults come on top.",
     )
     emit(Result(_STEPS, tuple(records), notes=notes), form)
 

@@ -16,6 +16,7 @@ from lab.cli.ladder import ladder
 from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, write
 from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
+from twinbed.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +34,11 @@ _LIST = (
     Column("type", "type"), Column("cloud", "cloud"), Column("region", "region"), Column("vcpus", "vCPUs"),
     Column("memory_gib", "memory", "GiB", 1), Column("gpus", "GPUs"), Column("gpu_model", "GPU"), *_PRICE,
 )  # fmt: skip
+_FOR_PEOPLE = (
+    Column("type", "type"), Column("place", "cloud/region"), Column("vcpus", "vCPUs"),
+    Column("memory_gib", "memory", "GiB", 1), Column("accelerators", "GPUs"), *_PRICE[:2],
+)  # fmt: skip
+"""Columns of the list in a table, which is so narrow that names of types stay whole in 100 columns."""
 _RANGE = re.compile(r"(\d+(?:\.\d+)?)?(:)?(\d+(?:\.\d+)?)?")
 _SHOWN = 20
 """Rows of the table for people. The other formats have all rows, unless --top limits them."""
@@ -82,7 +88,8 @@ def list_(
             rows = rows[rows[column].between(*_span(span, given))]
     if rows.empty:
         raise ScenarioError("no price in the catalogue fits all these options; leave one out")
-    _show(rows.sort_values(["price_per_h", "name", "region"], kind="stable"), _LIST, top, form)
+    columns = _FOR_PEOPLE if form is Format.TABLE else _LIST
+    _show(rows.sort_values(["price_per_h", "name", "region"], kind="stable"), columns, top, form)
 
 
 @app.command()
@@ -99,7 +106,8 @@ def history(
     from lab.cloud.input.price_list import in_use
 
     rows = _of(in_use(catalogue).prices, name=name, region=region, market=market)
-    columns = (Column("region", "region"), *_PRICE)
+    # A source is a sentence, and few rows have one of their own. Nearly all rows are sold.
+    columns = (Column("region", "region"), *(_PRICE[:-2] if form is Format.TABLE else _PRICE))
     order = rows.sort_values(["region", "market", "as_of"], ascending=[True, True, False], kind="stable")
     _show(order, columns, top, form)
 
@@ -125,7 +133,7 @@ def update(
 
     with Bar(1, wanted=not no_progress, preparing="reading prices") as bar:
         count = price_list.update(source, lambda share: bar("prices", share))
-    write(f"{count} prices in {price_list.default_path()}\n")
+    write(f"{counted(count, 'price')} in {price_list.default_path()}\n")
 
 
 def _of(rows: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
@@ -142,7 +150,8 @@ def _of(rows: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
             known = sorted({str(known) for known in rows[column].unique()})
             near = get_close_matches(value, known, 5, 0.4) or known[:10]
             noun = {"name": "type", "provider": "cloud"}.get(column, column)
-            raise ScenarioError(f"no price of {noun} {value!r} here; there are {', '.join(near)}, …")
+            named = ", ".join(near) + ", …" * (len(near) < len(known))
+            raise ScenarioError(f"no price of {noun} {value!r} here; there are {named}")
         rows = chosen
     return rows
 
@@ -166,15 +175,20 @@ def _show(rows: pd.DataFrame, columns: tuple[Column, ...], top: int | None, form
             "type": row.name, "cloud": row.provider, "region": row.region, "vcpus": row.vcpus,
             "memory_gib": row.memory_gib, "gpus": row.gpus, "gpu_model": row.gpu_model, "market": row.market,
             "price_usd_h": row.price_usd_h, "as_of": row.as_of.isoformat(), "sold": row.sold,
-            "source": row.source,
+            "source": row.source, "place": f"{row.provider}/{row.region}",
+            "accelerators": f"{row.gpus:g} × {row.gpu_model.removeprefix('NVIDIA ')}" if row.gpus else "",
         }
         for row in listings(shown)
     )  # fmt: skip
     more = len(rows) - len(shown)
-    notes: tuple[str, ...] = (f"{more} more rows; --top N or --format csv shows them.",) if more else ()
+    notes: tuple[str, ...] = ()
+    if more:
+        left = counted(more, "more row", "more rows")
+        notes = (f"{left}; --top N or --format csv shows {'it' if more == 1 else 'them'}.",)
     if form is Format.TABLE:
-        # A source is a sentence, and few rows have one of their own. Nearly all rows are sold.
-        columns = columns[:-2]
+        if len(records) > 1 and len({row["market"] for row in records}) == 1:
+            columns = tuple(column for column in columns if column.key != "market")
+            notes += (f"All prices are {str(records[0]['market']).replace('-', ' ')}.",)
         unsold = dict.fromkeys(f"{row['type']} in {row['region']}" for row in records if not row["sold"])
         if unsold:
             named = ", ".join([*unsold][:_NAMED]) + ", …" * (len(unsold) > _NAMED)

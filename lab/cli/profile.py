@@ -6,6 +6,7 @@ For: the verb's options, its progress line and its exit code. Not for: running t
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from lab.cli.options import Format, FormatOption, NoProgressOption, argument, em
 from lab.cli.record import EnvOption, UserOption, progress_line, said_of
 from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
-from twinbed.text import printable
+from twinbed.text import counted, printable
 
 if TYPE_CHECKING:
     from lab.cloud.input.job_file import JobFile
@@ -93,6 +94,8 @@ def profile(
             duration_s=duration,
             directory=job.resolve().parent,
             logs=logs,
+            # JSON, CSV and Markdown use standard output alone.
+            stdout=None if form is Format.TABLE else sys.stderr.fileno(),
             on_tick=on_tick,
             identity=runs_as,
         )
@@ -116,8 +119,8 @@ def profile(
         for index, name in enumerate(profiled.processes)
     )
     notes = (
-        f"{len(run.step_s)} steps of {1000 * float(np.median(run.step_s)):.1f} ms (median), "
-        f"batch {run.batch}, {run.parameters:,} parameters, {len(run.layers)} layers.",
+        f"{counted(len(run.step_s), 'step')} of {1000 * float(np.median(run.step_s)):.1f} ms (median), "
+        f"batch {run.batch}, {run.parameters:,} parameters, {counted(len(run.layers), 'layer')}.",
         f"Written to {path}.",
         *profiled.recording.notes,
         *said_of(user, runs_as),

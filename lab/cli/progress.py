@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from twinbed.text import printable
+from twinbed.text import counted, printable
 
 PATIENCE_S = 2.0
 """Time until the bar appears, s. Shorter work needs no bar."""
@@ -83,7 +83,7 @@ class Rate(Bar):
         if self._live is not None:
             rate = done / (time.monotonic() - self._began_s)
             ill = f", {failed:,} failed" if failed else ""
-            self._live.show(f"{done:,} of {total:,} units, {rate:.3g}/s{ill}", done / max(total, 1))
+            self._live.show(f"{done:,} of {counted(total, 'unit')}, {rate:.3g}/s{ill}", done / max(total, 1))
 
 
 class _Live:

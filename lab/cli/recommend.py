@@ -25,7 +25,7 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 def recommend(
     job: Annotated[Path, argument("JOB", "A job's file, or a shipped job's name.")],
-    by: Annotated[Objective, flag("--by", "Quantity to minimise.")] = Objective.COST,
+    by: Annotated[Objective, option("|".join(Objective), "Quantity to minimise.")] = Objective.COST,
     deadline: Annotated[str | None, option("TIME", "Longest time of the job, e.g. 6h or 90m.")] = None,
     budget: Annotated[float | None, option("USD", "Largest cost of the whole job.", callback=usable)] = None,
     budget_per_hour: Annotated[

@@ -36,9 +36,9 @@ def document() -> str:
     }
     listed = "".join(_option(common[name]) for name in _COMMON if name in common)
     return (
-        f"# Command line\n\n{_EXIT_CODES}\n## Options of every verb\n\n"
-        f"Verbs that read or write runs have `--store`.\n\n{_HEADER}{listed}"
-        + "".join(_section(name, verb) for name, verb in verbs)
+        f"# Command line\n\n{_EXIT_CODES}\n## Options that verbs share\n\n"
+        "Verbs that print a table have `--format`, and those that read or write runs have `--store`.\n\n"
+        f"{_HEADER}{listed}" + "".join(_section(name, verb) for name, verb in verbs)
     )
 
 
@@ -82,11 +82,13 @@ def _metavar(argument: Any) -> str:
 
 
 def _option(option: Any) -> str:
-    names = ", ".join(f"`{name}`" for name in option.opts)
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     metavar = _escaped(option.metavar or str(option.name).upper())
     value = "" if option.is_flag else f" `{metavar}`"
     default = option.default
-    told = default in (None, False, "") or not option.show_default or "Default:" in (option.help or "")
+    # A default of 0 equals False.
+    untold = default is None or default is False or default == ""
+    told = untold or not option.show_default or "Default:" in (option.help or "")
     said = "" if told else f" Default: `{default}`."
     return f"| {names}{value} | {_cell(option.help)}{said} |\n"
 

@@ -12,6 +12,7 @@ from lab.cli.options import (
     EngineOption,
     Format,
     FormatOption,
+    JobsOption,
     NoProgressOption,
     ScenarioArgument,
     SeedOption,
@@ -30,15 +31,7 @@ def run(
     ] = Backend.TWIN,
     seed: SeedOption = None,
     set_: SetOption = None,
-    jobs: Annotated[
-        int | None,
-        option(
-            "N",
-            "Number of parallel processes if there are several seeds or varied values. "
-            "Default: the number of CPUs.",
-            min=1,
-        ),
-    ] = None,
+    jobs: JobsOption = None,
     engine: EngineOption = "local",
     repeat: Annotated[
         int,

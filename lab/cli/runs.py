@@ -24,6 +24,7 @@ from lab.cli.options import (
 )
 from lab.runs.formats import Column, Result
 from twinbed import ScenarioError, StoreError
+from twinbed.text import printable
 
 app = typer.Typer(
     help="List, show, explain, tag, remove, export and query stored runs.", no_args_is_help=True
@@ -236,7 +237,7 @@ def query(
     """Query all stored runs in SQL (DuckDB)."""
     answer = open_store(store).query(sql)
     for problem in answer.problems:
-        typer.echo(f"left out: {problem}", err=True)
+        typer.echo(f"left out: {printable(problem)}", err=True)
     emit(from_frame(answer.frame, {}), form)
 
 

@@ -68,7 +68,10 @@ def spot(
         Result(
             _COLUMNS[: -1 if told else None],
             tuple(asdict(row) for row in rows),
-            facts={"jobs": len(market.available), "spot there": f"{share:.0%} of the time"},
+            facts={
+                "jobs": len(market.available),
+                "spot there": f"{share:.0%} of the jobs' windows, each from its start to its deadline",
+            },
             legend="means of a job; late: jobs after the deadline; below: the commonest reasons of choices",
             notes=tuple(f"{row.policy}: {row.reasons}" for row in rows if row.reasons) if told else (),
         ),

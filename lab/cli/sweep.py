@@ -14,6 +14,7 @@ from lab.cli.options import (
     EngineOption,
     Format,
     FormatOption,
+    JobsOption,
     NoProgressOption,
     ScenarioArgument,
     SetOption,
@@ -31,10 +32,6 @@ MetricOption = Annotated[
         "A metric of the table and the charts. Repeatable. Default: --until's, and the first that differ.",
         "--metric",
     ),
-]
-JobsOption = Annotated[
-    int | None,
-    option("N", "Number of processes on this machine. Default: the number of CPUs.", "--jobs", min=1),
 ]
 
 

@@ -19,7 +19,7 @@ import typer
 from lab.cli import testbed_fabric
 from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option, usable
 from lab.runs.formats import Column, Record, Result
-from twinbed.text import printable
+from twinbed.text import counted, printable
 
 if TYPE_CHECKING:
     from testbed.containers.leftovers import Run
@@ -197,7 +197,7 @@ def capture(
     _teller(wanted=not no_progress)(f"capturing at {place} for up to {seconds:g} s")
     packets, others = run_capture(load(name), place, seconds=seconds, count=count, out=out)
     rows = tuple({**asdict(packet), "at_ms": packet.at_s * 1e3} for packet in packets)
-    notes = (f"{len(rows)} packets decoded, {others} of other protocols.",)
+    notes = (f"{counted(len(rows), 'packet')} decoded, {others:,} of other protocols.",)
     used = [column for column in _PACKET if any(row[column.key] is not None for row in rows)]
     emit(Result(tuple(used) if form in (Format.TABLE, Format.MARKDOWN) else _PACKET, rows, notes=notes), form)
 
@@ -348,8 +348,9 @@ def _fabrics(fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
 def _unseen(container_runs: Sequence[Run]) -> list[str]:
     """Return a note for each run that may be in use, although this cannot be seen from here."""
     return [
-        f"{run.name}: {run.processes} processes inside, and its lock is not in this /run: it may be in use "
-        "by a container. Remove it there, or end it from here with all others: twinbed testbed down --all."
+        f"{run.name}: {counted(run.processes, 'process', 'processes')} inside, and its lock is not in this "
+        "/run: it may be in use by a container. Remove it there, or end it from here with all others: "
+        "twinbed testbed down --all."
         for run in container_runs
         if run.alive is None
     ]

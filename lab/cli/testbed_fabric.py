@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from lab.cli.options import argument, flag, option
+from lab.cli.options import argument, flag, option, write
 
 if TYPE_CHECKING:
     from testbed.fabric.model import Fabric
@@ -75,7 +75,7 @@ def fault(
         impairments.play(fabric, wanted)
         return
     impairments.begin(fabric, wanted)
-    typer.echo(f"{link} is impaired. Repair it: sudo twinbed testbed fault {link} --name {name} --clear")
+    write(f"{link} is impaired. Repair it: sudo twinbed testbed fault {link} --name {name} --clear\n")
 
 
 def run_inside(
@@ -99,7 +99,7 @@ def run_inside(
 
 def graph(name: _Name = "fabric") -> None:
     """Print a fabric that is up as a Mermaid diagram: ToRs, hosts, storage, endpoints and their links."""
-    typer.echo(diagram(_loaded(name)))
+    write(diagram(_loaded(name)) + "\n")
 
 
 def diagram(fabric: Fabric) -> str:
@@ -113,7 +113,7 @@ def diagram(fabric: Fabric) -> str:
             tor = fabric.tors[uplink.tor]
             lines.append(f"  t{tor.index}[t{tor.index}] ---|{uplink.device}| {drawn}")
         for end in host.endpoints:
-            part = _part(end.namespace)
+            part = end.namespace.rpartition("-")[2]
             lines.append(
                 f"  h{host.index} ---|{end.representor}| {part}([{part} {end.address} VNI {end.vni}])"
             )
@@ -124,7 +124,3 @@ def _loaded(name: str) -> Fabric:
     from testbed.fabric.up import load
 
     return load(name)
-
-
-def _part(namespace: str) -> str:
-    return namespace.rpartition("-")[2]

@@ -26,6 +26,7 @@ from lab.cli.options import (
 )
 from lab.runs.formats import Column, Record, Result
 from twinbed import TraceError
+from twinbed.text import counted
 
 if TYPE_CHECKING:
     from traces.schema import UsageTrace
@@ -181,8 +182,8 @@ def _facts(source: str, trace: UsageTrace) -> Record:
 
 
 def _about(trace: UsageTrace) -> str:
-    count, apps = len(trace.containers), len(set(trace.apps))
-    containers = "1 container" if count == 1 else f"{count:,} containers"
+    apps = len(set(trace.apps))
     tenants = f" of {apps} apps" if apps > 1 else ""
-    intervals = "1 interval" if len(trace.present) == 1 else f"{len(trace.present):,} intervals"
-    return f"{containers}{tenants}, {intervals} of {trace.interval_s:g} s ({trace.duration_s:,g} s)"
+    intervals = counted(len(trace.present), "interval")
+    length = f"{intervals} of {trace.interval_s:g} s ({trace.duration_s:,g} s)"
+    return f"{counted(len(trace.containers), 'container')}{tenants}, {length}"

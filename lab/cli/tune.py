@@ -15,6 +15,7 @@ from lab.cli.options import (
     EngineOption,
     Format,
     FormatOption,
+    JobsOption,
     NoProgressOption,
     ScenarioArgument,
     SetOption,
@@ -24,7 +25,6 @@ from lab.cli.options import (
     open_store,
     option,
 )
-from lab.cli.sweep import JobsOption
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:

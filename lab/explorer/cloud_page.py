@@ -123,7 +123,7 @@ def _ask(chosen: Choices, question: Question) -> _Answered:
 def _show(question: Question, answer: Answer, catalogue: Catalogue) -> None:
     frame = charts.ranking(answer.ranking)
     known = [row for row in answer.ranking if np.isfinite(row.time_s)]
-    _why(answer)
+    _why(answer, question.objective)
     if known:
         section("Cost and time of every candidate")
         bounds = {"deadline_h": question.deadline_s / 3600, "budget_usd": question.budget_usd}
@@ -138,13 +138,13 @@ def _show(question: Question, answer: Answer, catalogue: Catalogue) -> None:
         _what_if(question, known, catalogue)
 
 
-def _why(answer: Answer) -> None:
+def _why(answer: Answer, objective: Objective) -> None:
     best = answer.ranking[0]
     section("Why this one")
     st.markdown(f"**{html.markdown(str(best.configuration))}**: {html.markdown(_figures(best))}.")
     lines = [f"{best.why[:1].upper()}{best.why[1:]}."]
     if len(answer.ranking) > 1 and np.isfinite(best.time_s):
-        lines.append(_beside(best, answer.ranking[1]))
+        lines.append(_beside(best, answer.ranking[1], objective))
     lines.append(answer.next_step)
     st.markdown("\n".join(f"- {html.markdown(line)}" for line in (*lines, *answer.notes)))
 
@@ -158,11 +158,16 @@ def _figures(row: Recommendation) -> str:
     return f"{words.interval(row.time_s, time.low, time.high)} and {dollars} $ at {price}"
 
 
-def _beside(best: Recommendation, second: Recommendation) -> str:
-    apart = second.cost_usd / best.cost_usd - 1, second.time_s / best.time_s - 1
-    cost, time = map(_more, apart)
-    overlap = second.cost_interval.low <= best.cost_interval.high
-    sure = "their intervals overlap, so only trials tell" if overlap else "their intervals do not overlap"
+def _beside(best: Recommendation, second: Recommendation, objective: Objective) -> str:
+    cost, time = _more(second.cost_usd / best.cost_usd - 1), _more(second.time_s / best.time_s - 1)
+    if objective is Objective.COST:
+        ranked_by, one, other = "costs", best.cost_interval, second.cost_interval
+    else:
+        ranked_by, one, other = "times", best.time_interval, second.time_interval
+    if one.low <= other.high and other.low <= one.high:
+        sure = f"the intervals of their {ranked_by} overlap, so only trials tell"
+    else:
+        sure = f"the intervals of their {ranked_by} do not overlap"
     return f"Next in the ranking: {second.configuration} costs {cost} and takes {time} time; {sure}."
 
 

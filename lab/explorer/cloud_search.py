@@ -17,7 +17,7 @@ from control.jobs import Objective
 from lab.charts import cloud as charts
 from lab.charts import words
 from lab.cloud.run.recommending import Question
-from lab.explorer import downloads, html, running, session
+from lab.explorer import downloads, html, questions, running, session
 from lab.explorer.cloud_question import OWN, Choices
 from lab.explorer.job import Status
 from lab.explorer.search_job import SearchRequest
@@ -31,17 +31,16 @@ def choose(place: DeltaGenerator) -> tuple[int, float | None]:
     """Show the bounds of a search. Returns the most trials, and the most that they may cost, US$."""
     busy = session.job() is not None
     left, right = place.columns(2)
-    # A whole number in an address may overflow inside the framework; another number may not.
-    trials = left.number_input(
-        "Most trials", 1.0, _MOST_TRIALS, 12.0, 1.0, "%.0f",
-        key="cloud_trials", bind="query-params", disabled=busy,
-    )  # fmt: skip
+    with left:
+        trials = questions.number(
+            "Most trials", 1.0, _MOST_TRIALS, 12.0, "cloud_trials", whole=True, busy=busy
+        )
     cap_usd: float | None = right.number_input(
         "Cap ($)", 0.01, value=None, placeholder="no bound",
         key="cloud_cap", bind="query-params", disabled=busy,
         help="The most that all trials may cost together. A trial that could exceed it is not begun.",
     )  # fmt: skip
-    return round(min(_MOST_TRIALS, max(1.0, trials))), cap_usd
+    return int(trials), cap_usd
 
 
 def page(chosen: Choices, question: Question | None, place: DeltaGenerator) -> None:
@@ -90,7 +89,10 @@ def _show(answer: Mapping[str, Any], job: str) -> None:
         )
     _table(answer["rows"])
     downloads.trials(rows, answer["job"])
-    st.caption("The same search with real processes on this machine:")
+    st.caption(
+        "A search for this job with real processes on this machine. Add the choices on the left as options: "
+        "`twinbed recommend --help` names them."
+    )
     st.code(f"sudo twinbed recommend {job} --search", language="sh")
 
 

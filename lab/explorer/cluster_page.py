@@ -25,7 +25,7 @@ from lab.runs.store import Run, RunStore
 
 _SCENARIO = "cluster"
 """The shipped scenario that the Run button runs."""
-_MOST_SERVERS = 16
+_MOST_SERVERS = 16.0
 """Largest number of servers of a type that a visitor may enter."""
 _QUESTION, _BESIDE = "cluster_question", "cluster_beside"
 _KEEPER = questions.Keeper("cluster")
@@ -43,16 +43,14 @@ def page() -> None:
         _ask()
     sections.title("Cluster", "Who waits how long for GPUs under each scheduler, and who gets a fair share?")
     running.show()
-    stored = questions.stored(str(RunStore().root), "cluster", tuple(POLICIES))
-    if not stored:
-        st.markdown(
-            "No run of a cluster is stored yet. Press **Run**: the shipped jobs queue for 24 GPUs under each "
-            "scheduler, which takes some seconds. This command does the same:"
-        )
-        st.code(f"twinbed run {_SCENARIO}", language="sh")
-        return
-    runs = _chosen({question.key: question for question in stored})
-    if runs:
+    asked = questions.by_key(
+        "cluster",
+        POLICIES,
+        "No run of a cluster is stored yet. Press **Run**: the shipped jobs queue for 24 GPUs under each "
+        "scheduler, which takes some seconds. This command does the same:",
+        f"twinbed run {_SCENARIO}",
+    )
+    if asked and (runs := _chosen(asked)):
         _show(shown(runs))
 
 
@@ -62,18 +60,15 @@ def _ask() -> None:
     scenario = load(_SCENARIO)
     policies = questions.policies("cluster", scenario, list(POLICIES))
     counts = {
-        # A whole number in an address may overflow inside the framework; another number may not.
-        name: round(
-            st.number_input(
+        name: int(
+            questions.number(
                 f"Servers with {servers.gpus} {name}",
                 0.0,
-                float(_MOST_SERVERS),
+                _MOST_SERVERS,
                 float(servers.count),
-                1.0,
-                "%.0f",
-                disabled=busy,
-                key=f"cluster_servers_{name}",
-                bind="query-params",
+                f"cluster_servers_{name}",
+                whole=True,
+                busy=busy,
             )
         )
         for name, servers in cluster_of(scenario).servers.items()
@@ -85,8 +80,7 @@ def _ask() -> None:
 
 def _changed(scenario: Scenario, policies: Sequence[str], counts: dict[str, int]) -> Scenario:
     """Return the shipped scenario with the changes. Raise ScenarioError."""
-    # A browser may send any number, whatever its widget allows.
-    servers = [f"cluster.servers.{name}.count={min(count, _MOST_SERVERS)}" for name, count in counts.items()]
+    servers = [f"cluster.servers.{name}.count={count}" for name, count in counts.items()]
     return with_overrides(scenario, [*servers, f"policies=[{', '.join(policies)}]"])
 
 

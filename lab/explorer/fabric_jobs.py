@@ -16,7 +16,6 @@ from lab.ask.scenario import Scenario, build
 from lab.charts import fabric as charts
 from lab.charts.palette import SERIES, Shown, shown, title
 from lab.explorer import html, questions, running, session
-from lab.explorer.questions import Question
 from lab.explorer.sections import section
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
@@ -46,9 +45,6 @@ _CHECKPOINT = {"interval_s": 60.0, "save_s": 0.5, "init_s": 20.0}
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
 _GPUS = (16, 64, 256, 1024, 4096, 8192, 16_384, 32_768)
 _KEEPER = questions.Keeper("fabric")
-_QUESTION = "fabric_question"
-_LOOK_AGAIN_S = 30.0
-"""How long the list of stored fleets is kept, s: reading it opens every stored run."""
 
 
 def ask(job: str) -> None:
@@ -78,17 +74,9 @@ def _scenario(job: str, part: Mapping[str, Any], schemes: Sequence[str]) -> Scen
     return build(raw, "Fabric")
 
 
-def _number(label: str, least: float, most: float, usual: float, key: str, busy: bool) -> float:
-    entered = st.number_input(
-        label, least, most, usual, disabled=busy, key=f"fabric_{key}", bind="query-params", format="%g"
-    )
-    # A browser may send any number, whatever its widget allows.
-    return min(most, max(least, float(entered)))
-
-
 def _training(busy: bool) -> dict[str, Any]:
     model = st.selectbox("Job", list(_MODELS), disabled=busy, key="fabric_model", bind="query-params")
-    iterations = int(_number("Iterations", 10.0, 5000.0, 300.0, "iterations", busy))
+    iterations = int(questions.number("Iterations", 10.0, 5000.0, 300.0, "fabric_iterations", busy=busy))
     job = _MODELS.get(str(model), next(iter(_MODELS.values())))
     stages = job.get("pipeline", 1)
     iteration_s = (job.get("micro_batches", 1) + stages - 1) / stages * job["micro_batch_s"]
@@ -97,14 +85,9 @@ def _training(busy: bool) -> dict[str, Any]:
         "faults": {
             "kind": "single",
             "at_s": iterations * iteration_s / 2,
-            "down_s": _number("Fault lasts (s)", 0.1, 600.0, 10.0, "down", busy),
+            "down_s": questions.number("Fault lasts (s)", 0.1, 600.0, 10.0, "fabric_down", busy=busy),
         },
-        "training": {
-            **job,
-            "iterations": iterations,
-            "jitter_cv": 0.02,
-            "checkpoint": _CHECKPOINT,
-        },
+        "training": {**job, "iterations": iterations, "jitter_cv": 0.02, "checkpoint": _CHECKPOINT},
     }
 
 
@@ -112,8 +95,10 @@ def _collective(busy: bool) -> dict[str, Any]:
     operation = st.selectbox(
         "Operation", _OPERATIONS, disabled=busy, key="fabric_operation", bind="query-params"
     )
-    mb = _number("Message (MB)", 1.0, 4000.0, 1000.0, "message", busy)
-    repeats = int(_number("Operations, one after another", 10.0, 4000.0, 800.0, "repeats", busy))
+    mb = questions.number("Message (MB)", 1.0, 4000.0, 1000.0, "fabric_message", busy=busy)
+    repeats = int(
+        questions.number("Operations, one after another", 10.0, 4000.0, 800.0, "fabric_repeats", busy=busy)
+    )
     return {
         "topology": {"hosts": 5},
         "faults": {"kind": "round_robin"},
@@ -125,15 +110,17 @@ def _fleet(busy: bool) -> dict[str, Any]:
     gpus = st.selectbox(
         "GPUs", _GPUS, 4, format_func="{:,}".format, disabled=busy, key="fabric_gpus", bind="query-params"
     )
-    return {"fleet": {"gpus": int(gpus), "days": _number("Days", 1.0, 366.0, 54.0, "days", busy)}}
+    days = questions.number("Days", 1.0, 366.0, 54.0, "fabric_days", busy=busy)
+    return {"fleet": {"gpus": int(gpus), "days": days}}
 
 
 def show(job: str) -> None:
     """Show the stored questions about such a job, their schemes side by side."""
+    root = str(RunStore().root)
     asked = {
         question.key: question
-        for question in questions.stored(str(RunStore().root), "fabric", tuple(map(str, Scheme)))
-        if job in _measured(str(RunStore().root), question.runs[0])
+        for question in questions.stored(root, "fabric", tuple(map(str, Scheme)))
+        if job in _jobs_of(root, question.runs[0])
     }
     if not asked:
         st.markdown(
@@ -142,23 +129,23 @@ def show(job: str) -> None:
             "some seconds."
         )
         return
-    question = _chosen(asked)
+    question = _KEEPER.chosen(asked)
     runs = running.opened(question.runs)[:MAX_POLICIES]
     if not runs:
         return
     looks = shown(runs)
     questions.side_by_side(looks, METRICS)
     if job == "fleet":
-        _fleets(looks)
+        _fleets(looks, root, [run_id for question in asked.values() for run_id in question.runs])
         return
     for number, figure in enumerate(charts.job(looks, measured(runs[0]) or job)):
         questions.draw(figure, f"fabric-{job}-{number}")
 
 
-def _fleets(looks: Sequence[Shown]) -> None:
+def _fleets(looks: Sequence[Shown], root: str, ids: Sequence[str]) -> None:
     """Show all stored fleets over their sizes. Schemes have the colours of `looks` as far as those go."""
     section("All stored fleets by size")
-    rows = _beside_none(pd.DataFrame(_fleet_rows(str(RunStore().root))))
+    rows = _beside_none(pd.DataFrame([row for run_id in ids for row in _fleet_rows(root, run_id)]))
     if rows["gpus"].nunique() == 1:
         st.markdown("All stored fleets have one size. Run another size to see how the schemes scale.")
         return
@@ -174,22 +161,8 @@ def _fleets(looks: Sequence[Shown]) -> None:
     )
 
 
-def _chosen(asked: Mapping[str, Question]) -> Question:
-    """Return the chosen question: the last job's, or that of the address. The address remembers it."""
-    wanted = st.query_params.get("question")
-    if made := _KEEPER.made(asked.values()):
-        st.session_state[_QUESTION] = made
-    elif st.session_state.get(_QUESTION) not in asked:
-        st.session_state[_QUESTION] = wanted if wanted in asked else next(iter(asked))
-        if wanted and wanted not in asked:
-            questions.missing(wanted)
-    key: str = st.selectbox("Question", list(asked), format_func=lambda key: asked[key].title, key=_QUESTION)
-    session.write_one("question", key)
-    return asked[key]
-
-
 @st.cache_data(max_entries=4096, show_spinner=False)
-def _measured(root: str, run_id: str) -> tuple[str, ...]:
+def _jobs_of(root: str, run_id: str) -> tuple[str, ...]:
     """Return the sections of JOBS that a stored run of a fabric has; () if the run was removed."""
     try:
         run: Run = RunStore(root).open(run_id)
@@ -199,28 +172,24 @@ def _measured(root: str, run_id: str) -> tuple[str, ...]:
     return tuple(job for job in JOBS if fabric.get(job))
 
 
-@st.cache_data(ttl=_LOOK_AGAIN_S, max_entries=2, show_spinner="Reading the stored runs")
-def _fleet_rows(root: str) -> list[dict[str, Any]]:
-    """Return a row per stored run of a fleet."""
-    store = RunStore(root)
-    rows = []
-    for run_id in store.ids():
-        try:
-            run = store.open(run_id)
-        except StoreError:
-            continue  # It was removed in the meantime.
-        if fleet := run.manifest["spec"].get("fabric", {}).get("fleet"):
-            rows.append(
-                {
-                    "gpus": fleet["gpus"],
-                    "scheme": run.policy,
-                    "seed": run.manifest["seed"],
-                    "days": fleet["days"],
-                    "effective": run.metrics["effective_share"],
-                    "lost_cost": run.metrics["lost_cost"],
-                }
-            )
-    return rows
+@st.cache_data(max_entries=4096, show_spinner=False)
+def _fleet_rows(root: str, run_id: str) -> list[dict[str, Any]]:
+    """Return the row of a stored run of a fleet; no row if the run was removed."""
+    try:
+        run = RunStore(root).open(run_id)
+    except StoreError:
+        return []
+    fleet = run.manifest["spec"]["fabric"]["fleet"]
+    return [
+        {
+            "gpus": fleet["gpus"],
+            "scheme": run.policy,
+            "seed": run.manifest["seed"],
+            "days": fleet["days"],
+            "effective": run.metrics["effective_share"],
+            "lost_cost": run.metrics["lost_cost"],
+        }
+    ]
 
 
 def _beside_none(frame: pd.DataFrame) -> pd.DataFrame:

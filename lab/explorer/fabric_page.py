@@ -17,7 +17,7 @@ from control.fabric import BfdTimers, FaultKind, PlannedFault
 from lab.charts import fabric as charts
 from lab.charts.palette import title
 from lab.charts.words import duration
-from lab.explorer import fabric_jobs, html, running, sections
+from lab.explorer import fabric_jobs, html, questions, running, sections
 from lab.explorer.fabric_jobs import JOBS
 from lab.explorer.html import Card
 from lab.explorer.sections import section
@@ -82,13 +82,10 @@ def _titled(asked: str) -> str:
 
 
 def _choose() -> _Chosen:
-    # A browser may send any number, whatever its widget allows. A whole number in an address may overflow
     def number(label: str, least: float, most: float, usual: float, key: str) -> int:
-        entered = st.number_input(
-            label, least, most, usual, step=1.0, format="%.0f", key=key, bind="query-params"
-        )
-        return round(min(most, max(least, entered)))
+        return int(questions.number(label, least, most, usual, key, whole=True))
 
+    # A browser may send any number, whatever its widget allows.
     def slider(label: str, least: int, most: int, usual: int, step: int, key: str) -> int:
         entered = st.slider(label, least, most, usual, step, key=key, bind="query-params")
         return min(most, max(least, entered))

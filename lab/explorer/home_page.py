@@ -47,10 +47,6 @@ def _containers() -> None:
     running.begin(session.TRACES, lambda: trace_chooser.request(session.TRACES.selection(), RunStore().root))
 
 
-def _nothing() -> None:
-    """Do nothing, because the page Fabric computes its answer when it is drawn."""
-
-
 _EXAMPLES = {
     "containers": _Example(
         "Which limits would my containers need?",
@@ -64,7 +60,7 @@ _EXAMPLES = {
         "An uplink of a host dies silently. You see each step from detection to the first packet on the new "
         "path, how long packets are lost, and when RDMA sends again.",
         "Break a link",
-        _nothing,
+        lambda: None,  # The page computes its answer when it is drawn.
     ),
     "cloud": _Example(
         "Which cluster trains my job cheapest?",

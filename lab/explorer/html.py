@@ -226,7 +226,9 @@ def _is_share(metric: Metric) -> bool:
 def _unit(metric: Metric, currency: str) -> str:
     if metric.unit == "currency":
         return currency
-    return "%" if _is_share(metric) else metric.unit.removeprefix("1") if metric.unit == "1" else metric.unit
+    if _is_share(metric):
+        return "%"
+    return "" if metric.unit == "1" else metric.unit
 
 
 def _currency(runs: Sequence[Shown]) -> str:

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from lab.explorer import limits
 from lab.explorer.worker import AnyRequest
 from twinbed import BackendError
+from twinbed.text import counted
 
 _GRACE_S = 5.0
 """Time from SIGTERM, on which the store tidies up, to SIGKILL, s. After SIGKILL, the next opening of the
@@ -49,8 +50,8 @@ class Queue:
             free = self._workers - len(self._running)
             if len(self._waiting) >= self._length + free:
                 raise BackendError(
-                    f"{len(self._running)} questions of other visitors run and {len(self._waiting)} wait, "
-                    "which is the most here; try again in some minutes"
+                    f"{counted(len(self._running), 'question')} of other visitors running and "
+                    f"{len(self._waiting)} waiting are the most here; try again in some minutes"
                 )
             self._waiting.append(ticket)
 

@@ -7,6 +7,7 @@ through the environment, because Streamlit's server is a process of its own.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from collections.abc import Mapping
@@ -107,6 +108,9 @@ def is_short_of_memory() -> bool:
 def _number(environment: Mapping[str, str], name: str, usual: float) -> float:
     text = environment.get(name, "")
     try:
-        return float(text) if text else usual
+        value = float(text) if text else usual
     except ValueError:
-        raise ScenarioError(f"{name}={text}: not a number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise ScenarioError(f"{name}={text}: not a number")
+    return value

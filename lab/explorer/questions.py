@@ -1,13 +1,13 @@
 """Stored questions, which are runs that differ only in their policy, and the command that repeats one.
 
-For: the pages "Cluster" and "Market". Not for: their own widgets and charts.
+For: the pages "Cluster", "Fabric" and "Market". Not for: their own widgets and charts.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import altair as alt
@@ -58,24 +58,53 @@ class Keeper:
         fresh = set(st.session_state.pop(f"{self.page}_fresh", ()))
         return next((question.key for question in questions if fresh & set(question.runs)), None)
 
+    def chosen(self, asked: Mapping[str, Question]) -> Question:
+        """Show the widget that chooses one of these questions, by their keys, and return the chosen one: a
+        job's, or that of the address when the page is shown first. The address remembers it."""
+        widget, wanted = f"{self.page}_question", st.query_params.get("question")
+        if made := self.made(asked.values()):
+            st.session_state[widget] = made
+        elif st.session_state.get(widget) not in asked:
+            st.session_state[widget] = wanted if wanted in asked else next(iter(asked))
+            if wanted and wanted not in asked:
+                missing(wanted)
+        key: str = st.selectbox("Question", list(asked), format_func=lambda key: asked[key].title, key=widget)
+        session.write_one("question", key)
+        return asked[key]
+
+
+def every(store: RunStore) -> Iterator[Run]:
+    """Yield the stored runs, without those that are removed in the meantime."""
+    for run_id in store.ids():
+        try:
+            run = store.open(run_id)
+        except StoreError:
+            continue
+        yield run
+
 
 @st.cache_data(ttl=_LOOK_AGAIN_S, max_entries=4, show_spinner="Reading the stored runs")
 def stored(root: str, kind: str, policies: tuple[str, ...]) -> list[Question]:
     """Return the stored questions of a kind, the newest first. policies: the order of a question's runs; the
     user's own policies come last."""
-    store = RunStore(root)
     asked: dict[str, dict[str, Run]] = {}
-    for run_id in store.ids():
-        try:
-            run = store.open(run_id)
-        except StoreError:
-            continue  # It was removed in the meantime.
+    for run in every(RunStore(root)):
         if run.kind.name == kind:
             same = asked.setdefault(_key(run), {})
             if run.policy not in same or same[run.policy].manifest["created_at"] < run.manifest["created_at"]:
                 same[run.policy] = run
     found = [_question(key, list(same.values()), policies) for key, same in asked.items()]
     return sorted(found, key=lambda question: question.made_at, reverse=True)
+
+
+def by_key(kind: str, policies: Iterable[str], nothing: str, command: str) -> dict[str, Question]:
+    """Return the stored questions of a kind by their keys, the newest first. Without any the page says
+    `nothing`, and shows the command that makes one."""
+    found = {question.key: question for question in stored(str(RunStore().root), kind, tuple(policies))}
+    if not found:
+        st.markdown(nothing)
+        st.code(command, language="sh")
+    return found
 
 
 def _key(run: Run) -> str:
@@ -115,6 +144,22 @@ def policies(page: str, scenario: Scenario, known: Sequence[str]) -> list[str]:
         bind="query-params",
     )
     return [policy for policy in chosen if policy in known][:MAX_POLICIES]
+
+
+def number(
+    label: str, least: float, most: float, usual: float, key: str, *, whole: bool = False, busy: bool = False
+) -> float:
+    """Show a field for a number, and return it within its bounds: a browser may send any number, whatever the
+    widget allows.
+
+    whole: for whole numbers. The field's value stays a float, because an int in an address may overflow
+    inside the framework. busy: whether the field is disabled.
+    """
+    entered = st.number_input(
+        label, least, most, usual, 1.0, "%.0f" if whole else "%g",
+        key=key, disabled=busy, bind="query-params",
+    )  # fmt: skip
+    return min(most, max(least, round(entered) if whole else entered))
 
 
 def side_by_side(looks: Sequence[Shown], metrics: Sequence[Metric]) -> None:

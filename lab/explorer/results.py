@@ -24,11 +24,9 @@ _MOST_EVENTS = 300
 _SHARE_BUCKETS = 180
 
 
-def nobody(_container: str) -> None:
-    """Do nothing, for pages that do not remember the chosen container."""
-
-
-def show(runs: Sequence[Run], container: str = "", on_container: Callable[[str], object] = nobody) -> None:
+def show(
+    runs: Sequence[Run], container: str = "", on_container: Callable[[str], object] = lambda _name: None
+) -> None:
     """Show everything about these runs. container: shown first; on_container: called with another choice."""
     entries = shown(runs)
     about(runs)
@@ -128,9 +126,7 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
     if not present:
         st.info(f"{html.markdown(name)} has no period in this window.")
         return
-    top = 1.06 * max(float(frames[look.title][[use, limit]].max().max()) for look in present)
-    if not top > 0:
-        top = 1.0
+    top = _top([frames[look.title][[use, limit]] for look in present])
     buckets = max(100, _MOST_ROWS // (5 * len(present)))
     marked: set[str] = set()
     stack = st.container(gap=None)
@@ -152,6 +148,13 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
             chart = chart.configure_axis(labelColor=INK, titleColor=INK)
         stack.altair_chart(chart, key=f"time-{look.run.id}")
     _key(quantity, marked)
+
+
+def _top(frames: Sequence[pd.DataFrame]) -> float:
+    """Return the upper end of an axis that all these values fit. What is not a number is left out, as in a
+    run that was down all the time."""
+    top = 1.06 * float(pd.concat(frames).max().max())
+    return top if top > 0 else 1.0
 
 
 def _why(entries: Sequence[Shown], name: str, window: tuple[float, float]) -> None:
@@ -189,13 +192,13 @@ def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top
 
 def _heading(look: Shown, frame: pd.DataFrame, quantity: str) -> str:
     up = frame[frame["up"]]
-    if quantity == "cpu":
-        share = up["throttled_periods"].sum() / up["periods"].sum() if len(up) else 0.0
-        remark = f"throttled in {share:.1%} of its periods here" if len(up) else "not running"
+    if up.empty:
+        remark = "not running"
+    elif quantity == "cpu":
+        remark = f"throttled in {up['throttled_periods'].sum() / up['periods'].sum():.1%} of its periods here"
     else:
-        remark = (
-            f"{(up['limit_mib'] - up['memory_mib']).mean():,.0f} MiB unused on average" if len(up) else ""
-        )
+        unused = (up["limit_mib"] - up["memory_mib"]).mean()
+        remark = "no memory limit" if pd.isna(unused) else f"{unused:,.0f} MiB unused on average"
     return html.heading(look, remark)
 
 
@@ -218,13 +221,14 @@ def distributions(entries: Sequence[Shown]) -> None:
     """Show the distribution of slack, and where containers were throttled."""
     section("Slack and throttling, all containers")
     left, right = st.columns(2)
-    for place, quantity, title, form in (
-        (left, "cpu", "CPU slack: limit − use (cores)", ".3f"),
-        (right, "memory", "Memory slack: limit − use (MiB)", ",.1f"),
-    ):
+    for place, quantity, title, form, why_none in (
+        (left, "cpu", "CPU slack: limit − use (cores)", ".3f", "No container has a CPU limit here"),
+        (right, "memory", "Memory slack: limit − use (MiB)", ",.1f",
+         "The trace has no memory, or no container has a memory limit here"),
+    ):  # fmt: skip
         frame = series.by_run(entries, [cached.slack_distribution(look.run, quantity) for look in entries])
         if frame.empty:
-            place.info("The trace has no memory, so there is no memory slack.")
+            place.info(f"{why_none}, so there is no slack.")
         else:
             place.altair_chart(
                 drawing.distribution(frame, entries, title=title, form=form), key=f"cdf-{quantity}"

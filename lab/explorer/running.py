@@ -67,10 +67,11 @@ def opened(ids: Sequence[str]) -> list[Run]:
         except StoreError:
             missing += 1
     if missing:
-        are = "is" if missing == 1 else "are"
+        are, them = ("is", "it") if missing == 1 else ("are", "them")
         st.warning(
-            f"{missing:d} of the runs in the address {html.markdown(are)} not stored here: press Run to make "
-            "them again."
+            html.markdown(
+                f"{missing} of the runs in the address {are} not stored here: press Run to make {them} again."
+            )
         )
     return list(runs.values())
 

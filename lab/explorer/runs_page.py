@@ -5,6 +5,7 @@ For: this page. Not for: the store (lab.runs.store) or the comparison (lab.explo
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 from functools import partial
@@ -22,6 +23,7 @@ from lab.runs.compare import kind_of
 from lab.runs.formats import ABSENT
 from lab.runs.store import Run, RunStore
 from twinbed import StoreError
+from twinbed.text import counted
 
 _COLUMNS = ("mean_reserved_cores", "throttled_share", "lateness_p99_s", "oom_kills", "restarts", "cost")
 
@@ -32,6 +34,7 @@ def page() -> None:
     store = RunStore()
     sections.title("Runs", "Which runs are stored here, and how do they compare?")
     running.show()
+    is_new = "runs_text" not in st.session_state
     if notice := st.session_state.pop("runs_notice", ""):
         st.success(html.markdown(notice))
     stored = store.list()
@@ -42,12 +45,12 @@ def page() -> None:
         return
     matching = _filtered(healthy)
     st.caption(
-        f"{len(matching)} of {len(healthy)} runs in {html.markdown(str(store.root))}. "
+        f"{len(matching)} of {counted(len(healthy), 'run')} in {html.markdown(str(store.root))}. "
         "Tick several to compare them."
     )
     gone = set(st.query_params.get_all("runs")) - set(healthy["id"])
-    if gone and "runs_table" not in st.session_state:
-        st.warning(html.markdown(f"The address names {_runs(len(gone))} that this store does not have."))
+    if gone and is_new:
+        st.warning(f"The address names {counted(len(gone), 'run')} that this store does not have.")
     picked = _table(matching)
     session.write_address({"runs": picked} if picked else {})
     if picked:
@@ -96,6 +99,8 @@ def _table(matching: pd.DataFrame) -> list[str]:
             )
     asked = set(st.query_params.get_all("runs"))
     ticked = [row for row, run_id in enumerate(matching["id"]) if run_id in asked]
+    # Ticks are places of rows, so other rows make another table. It begins with the ticks of the address.
+    rows_sha256 = hashlib.sha256("\n".join(matching["id"]).encode()).hexdigest()
     event = st.dataframe(
         frame,
         placeholder=ABSENT,
@@ -104,7 +109,7 @@ def _table(matching: pd.DataFrame) -> list[str]:
         on_select="rerun",
         selection_mode="multi-row",
         selection_default={"selection": {"rows": ticked}},
-        key="runs_table",
+        key=f"runs_table_{rows_sha256[:16]}",
         height=min(420, 36 * (len(frame) + 1) + 3),
     )
     rows: list[int] = event["selection"]["rows"]
@@ -114,30 +119,31 @@ def _table(matching: pd.DataFrame) -> list[str]:
 def _actions(store: RunStore, picked: list[str]) -> None:
     row = st.container(horizontal=True)
     row.download_button(
-        f"Export {html.markdown(_runs(len(picked)))} (zip)",
+        f"Export {counted(len(picked), 'run')} (zip)",
         partial(_zipped, store, picked),
         f"{picked[0]}.zip" if len(picked) == 1 else "twinbed-runs.zip",
         "application/zip",
         on_click="ignore",
         key="export",
     )
-    if row.button(f"Delete {html.markdown(_runs(len(picked)))}…", key="delete"):
+    if row.button(f"Delete {counted(len(picked), 'run')}…", key="delete"):
         _confirm(store, picked)
 
 
 @st.dialog("Delete runs")
 def _confirm(store: RunStore, picked: list[str]) -> None:
-    st.markdown(html.markdown(f"Delete {_runs(len(picked))} from {store.root}? This cannot be undone."))
+    runs = counted(len(picked), "run")
+    st.markdown(html.markdown(f"Delete {runs} from {store.root}? This cannot be undone."))
     st.code("\n".join(picked), language=None)
-    if st.button(f"Delete {html.markdown(_runs(len(picked)))}", type="primary", key="delete_confirmed"):
+    if st.button(f"Delete {counted(len(picked), 'run')}", type="primary", key="delete_confirmed"):
         try:
             for run_id in picked:
                 store.remove(run_id)
         except StoreError as error:
             st.error(html.markdown(str(error)))
             return
-        st.session_state["runs_notice"] = f"Deleted {_runs(len(picked))}."
-        st.session_state.pop("runs_table", None)
+        questions.stored.clear()
+        st.session_state["runs_notice"] = f"Deleted {runs}."
         st.rerun()
 
 
@@ -174,7 +180,3 @@ def _as_reported(runs: list[Run]) -> None:
     questions.side_by_side(shown(runs), kind.metrics())
     for number, figure in enumerate(kind.charts(runs)):
         questions.draw(figure, f"runs-{number}")
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"

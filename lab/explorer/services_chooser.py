@@ -38,6 +38,7 @@ from lab.runs.store import Run
 from twin.containers.model import Floats
 from twin.containers.requests.arrivals import wandering_rates
 from twinbed import InvariantError
+from twinbed.text import counted
 
 FIELDS = ("app", "arrivals", "scale", "duration_s", *conditions.FIELDS)
 """Fields of ServiceChoices that these widgets set."""
@@ -141,7 +142,7 @@ def _application(before: ServiceChoices, running: bool) -> str:
     apps = {name: cached.application(name) for name in shipped.names("application")}
     # Text in brackets after a title has no room here; the caption below contains it.
     titles = {
-        name: f"{(app.title or name).partition(' (')[0]} · {len(app.container_names())} containers"
+        name: f"{(app.title or name).partition(' (')[0]} · {counted(len(app.container_names()), 'container')}"
         for name, app in apps.items()
     }
     # The smallest application comes first, because its answer comes soonest.
@@ -159,7 +160,8 @@ def _application(before: ServiceChoices, running: bool) -> str:
     app = apps[picked]
     st.caption(
         html.markdown(
-            f"{app.title or picked}: {len(app.services)} services, {len(app.requests)} kinds of request."
+            f"{app.title or picked}: {counted(len(app.services), 'service')}, "
+            f"{counted(len(app.requests), 'kind of request', 'kinds of request')}."
         )
     )
     return picked

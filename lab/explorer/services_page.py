@@ -56,7 +56,7 @@ def _with_clients(runs: list[Run]) -> list[Run]:
     """Return the runs in which clients sent requests to a service graph."""
     fitting = [run for run in runs if "services" in run.manifest["spec"]]
     if len(fitting) < len(runs):
-        st.warning("Runs in the address that no clients asked for anything are on the page Runs.")
+        st.warning("The page Runs shows those runs of the address that have no clients.")
     return fitting
 
 

@@ -29,16 +29,13 @@ _STRETCHES = 300
 """Number of stretches over time. More would be finer than a screen shows, with too few requests for a 99th
 percentile."""
 
-
 _NOTHING_CHOSEN = ServiceChoices()
 
 
-def _forget(**_looked_at: str) -> None:
-    """Do nothing, for pages that do not remember what is shown."""
-
-
 def show(
-    runs: Sequence[Run], chosen: ServiceChoices = _NOTHING_CHOSEN, keep: Callable[..., object] = _forget
+    runs: Sequence[Run],
+    chosen: ServiceChoices = _NOTHING_CHOSEN,
+    keep: Callable[..., object] = lambda **_looked_at: None,
 ) -> None:
     """Show everything about these runs.
 
@@ -198,7 +195,7 @@ def _by_service(entries: Sequence[Shown]) -> None:
 
 def _columns(frame: pd.DataFrame) -> dict[str, Any]:
     config = st.column_config
-    most = float(frame["throttled_share"].max() or 0.0)
+    most = float(frame["throttled_share"].max())  # Not a number if no container was ever up.
     return {
         "container": config.TextColumn("Container", pinned=True),
         "visits_rps": config.NumberColumn(
@@ -217,7 +214,7 @@ def _columns(frame: pd.DataFrame) -> dict[str, Any]:
             "Throttled",
             format="percent",
             min_value=0.0,
-            max_value=max(most, 0.01),
+            max_value=most if most > 0.01 else 0.01,
             help="Share of its periods in which its limit stopped it.",
         ),
         "memory_slack_p50_mib": config.NumberColumn(

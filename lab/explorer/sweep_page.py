@@ -27,6 +27,7 @@ from lab.runs.store import RunStore
 from lab.sweep.book import Course, Noted, Tuning, course, sweeps, tunings
 from lab.sweep.page import figures
 from lab.sweep.result import differing, means
+from twinbed.text import counted
 
 _EVERY_S = 3.0
 """Interval at which an unfinished sweep is read again, s."""
@@ -83,7 +84,7 @@ def _show_tuning(root: Path, drawn: Tuning) -> None:
         st.rerun()
     state = "Ended" if now.ended else "Running, or stopped: the same command continues it"
     share = min(1.0, now.done / max(now.trials, 1))
-    st.progress(share, html.markdown(f"{state}. {now.done:,} of {now.trials:,} trials."))
+    st.progress(share, html.markdown(f"{state}. {now.done:,} of {counted(now.trials, 'trial')}."))
     section("Best so far, and the Pareto front")
     st.dataframe(pd.DataFrame(now.lines, columns=list(now.header)), hide_index=True)
     st.markdown("\n".join(f"- {html.markdown(note)}" for note in now.notes))
@@ -118,9 +119,11 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
         st.rerun()
     done, total = len(now.frame), len(sweep.labels) * sweep.seeds
     state = "Ended" if whole else "Running, or stopped: the same command with --resume continues it"
-    st.progress(min(1.0, done / max(total, 1)), html.markdown(f"{state}. {done:,} of {total:,} runs."))
+    st.progress(
+        min(1.0, done / max(total, 1)), html.markdown(f"{state}. {done:,} of {counted(total, 'run')}.")
+    )
     if len(now.failures):
-        with st.expander(f"{len(now.failures)} units failed"):
+        with st.expander(f"{counted(len(now.failures), 'unit')} failed"):
             st.dataframe(now.failures, hide_index=True)
     if now.frame.empty:
         st.markdown("No run is noted down yet.")

@@ -21,6 +21,7 @@ from lab.explorer.trace_facts import TraceFacts
 from lab.explorer.worker import Request
 from traces.load import shipped
 from twinbed import TraceError
+from twinbed.text import counted
 
 FIELDS = ("recording", *conditions.FIELDS)
 """Fields of TraceChoices that these widgets set."""
@@ -109,10 +110,9 @@ def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:
     trace = _chosen_trace(replace(before, recording=recording))
     if trace is None:
         return recording, False
-    count = len(trace.containers)
     description.caption(
         html.markdown(
-            f"{count} container{'s' if count > 1 else ''}, {duration(trace.duration_s)}, "
+            f"{counted(len(trace.containers), 'container')}, {duration(trace.duration_s)}, "
             f"one sample every {duration(trace.interval_s)}."
         )
     )

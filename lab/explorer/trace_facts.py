@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from traces.schema import UsageTrace
+from twinbed.text import counted
 
 _POINTS = 400
 _CONTAINERS = 12
@@ -73,6 +74,6 @@ def _thin(trace: UsageTrace) -> pd.DataFrame:
     columns = {trace.containers[i]: cpu[:, i] for i in sorted(largest)}
     if count > len(columns):
         rest = np.setdiff1d(np.arange(count), largest)
-        columns[f"{len(rest)} others"] = cpu[:, rest].sum(axis=1)
+        columns[counted(len(rest), "other")] = cpu[:, rest].sum(axis=1)
     wide = pd.DataFrame(columns, index=pd.Index(starts * trace.interval_s, name="at_s"))
     return wide.melt(ignore_index=False, var_name="container", value_name="cpu_cores").reset_index()

@@ -18,11 +18,12 @@ from lab.charts.palette import title
 from lab.containers.validate import present
 from lab.containers.validate.both import Cell
 from lab.containers.validate.rule import QUANTITIES, RULE, Judgement, Verdict
-from lab.explorer import cached, html, running, sections, session, shipped_validation
+from lab.explorer import cached, html, questions, running, sections, session, shipped_validation
 from lab.explorer.html import parts
 from lab.explorer.sections import section
 from lab.runs.formats import ABSENT
 from lab.runs.store import Run, RunStore
+from twinbed.text import counted
 
 _PANELS = 3
 """Panels beside each other."""
@@ -35,8 +36,7 @@ def page() -> None:
     sections.title("Validation", "How far is the twin from the real machine, quantity by quantity?")
     running.show()
     store = RunStore()
-    runs = [store.open(run_id) for run_id in store.ids()]
-    cells = cached.cells(runs)
+    cells = cached.cells(list(questions.every(store)))
     if not cells:
         _shipped()
         _empty(store)
@@ -123,9 +123,8 @@ def _errors(cell: Cell) -> None:
     section("Error of the twin")
     st.html(table(cell))
     st.caption(
-        f"Twin: {html.markdown(_count(cell.twin, 'run'))}. Testbed: median of "
-        f"{html.markdown(_count(cell.testbed, 'run'))}, and what they "
-        "spread over. The error is twin − testbed."
+        f"Twin: {counted(len(cell.twin), 'run')}. Testbed: median of {counted(len(cell.testbed), 'run')}, "
+        "and what they spread over. The error is twin − testbed."
     )
     for line in present.company([cell]):
         st.warning(html.markdown(line))
@@ -193,10 +192,6 @@ def _provenance(cell: Cell) -> None:
             st.markdown(f"**{html.markdown(key)}**: {html.markdown(str(value))}")
         for run in (*cell.twin, *cell.testbed):
             st.code(run.id, language=None)
-
-
-def _count(runs: Sequence[Run], what: str) -> str:
-    return f"1 {what}" if len(runs) == 1 else f"{len(runs)} {what}s"
 
 
 _COLORS = {

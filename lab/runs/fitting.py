@@ -91,6 +91,7 @@ def rows(
     both = _whole(right, lines)
     if _least(_widths(titles, lines), both, _LEAST_PROSE) > width:
         titles = _wrapped(header, [True] * len(header), lines)
+    lines = _first_whole(titles, both, right, lines, width)
     wide = _widths(titles, lines)
     rigid = both if _least(wide, both, _LEAST_PROSE) <= width else right
     parts = [list(range(len(titles)))]
@@ -142,6 +143,22 @@ def _names_of_rows(right: list[bool]) -> int:
     texts = right.index(False) if False in right else len(right)
     figures = right.index(True, texts) if True in right[texts:] else len(right)
     return 1 if figures == len(right) else figures
+
+
+def _first_whole(
+    titles: list[str], both: list[bool], right: list[bool], lines: list[list[str]], width: int
+) -> list[list[str]]:
+    """Return the lines, with the longest names beside those of the rows broken if that makes all else fit."""
+    wide = _widths(titles, lines)
+    names = [index for index in range(1, len(wide)) if both[index] and not right[index]]
+    over = _least(wide, both, _LEAST_PROSE) - width
+    if over <= 0 or not names:
+        return lines
+    at = max(names, key=wide.__getitem__)
+    room = wide[at] - over - _GAP
+    if room < _LEAST_NAME:
+        return lines
+    return [[*line[:at], _broken(line[at], room), *line[at + 1 :]] for line in lines]
 
 
 def _narrowed(titles: list[str], right: list[bool], lines: list[list[str]], most: int) -> list[list[str]]:

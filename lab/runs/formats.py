@@ -198,8 +198,8 @@ def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
 
 
 def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -> str:
-    """Return a value in the form for people: rounded, a dash if it does not apply, `<0.001` instead of a
-    false 0."""
+    """Return a value in the form for people: rounded, a dash if it does not apply, `< 0.001` instead
+    of a false 0."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ABSENT
     if isinstance(value, bool):
@@ -213,7 +213,7 @@ def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -
         digits = min(digits, 1)
     least = 10.0**-digits
     if number and abs(number) < least / 2:
-        return f"{'<' if number > 0 else '>-'}{least:.{digits}f}"
+        return f"{'< ' if number > 0 else '> -'}{least:.{digits}f}"
     return f"{number:,.{digits}f}"
 
 

@@ -81,15 +81,19 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
 
 
 def _answer(judged: list[Judged]) -> Iterator[str]:
+    if not judged:
+        yield "No history that the first method had not seen was replayed, so no aim is judged."
+        return
     own, limits, krr, vpa = (_total(judged, name) for name in (REQUESTS_ONLY, LIMITS, KRR, VPA))
     free = [f"{100 * _oom_free(sums):.1f} %" for sums in (own, krr, vpa)]
-    reached = aim(_oom_free(own) >= _AIM)
-    low, least = _lowest(judged)
-    yield (
-        f"On {own.containers:.0f} containers that the first method had not seen, {free[0]} had no OOM event "
-        f"with twinbed's advice (aim: {100 * _AIM:g} %, {reached}), {free[1]} with krr's and {free[2]} with "
-        f"the VPA's, which sets no limits here; the set with the least is {low} with {100 * least:.1f} %."
-    )
+    if own.with_memory:
+        low, least = _lowest(judged)
+        yield (
+            f"On {own.containers:.0f} containers that the first method had not seen, {free[0]} had no OOM "
+            f"event with twinbed's advice (aim: {100 * _AIM:g} %, {aim(_oom_free(own) >= _AIM)}), {free[1]} "
+            f"with krr's and {free[2]} with the VPA's, which sets no limits here; the set with the least is "
+            f"{low} with {100 * least:.1f} %."
+        )
     throttled = f"{100 * limits.throttled / max(limits.limited, 1):.1f} %"
     yield (
         f"It reserves {_against(own, krr)} money than krr's and {_against(own, vpa)} than the VPA's, and "
@@ -111,6 +115,8 @@ def _answer(judged: list[Judged]) -> Iterator[str]:
 
 def _aims(judged: list[Judged]) -> Iterator[str]:
     """Yield, by set, which parts of the aim twinbed's advice reaches beside krr and the VPA."""
+    if not judged:
+        return
     yield "## The aim, set by set"
     rows = []
     for title, own_set in _by_set(judged):
@@ -197,8 +203,8 @@ def _lowest(judged: list[Judged]) -> tuple[str, float]:
         sums = _total([entry for entry in judged if entry[0].name == name], REQUESTS_ONLY)
         if sums.with_memory:
             shares[name] = _oom_free(sums)
-    low = min(shares, key=lambda name: shares[name], default="none")
-    return low, shares.get(low, float("nan"))
+    low = min(shares, key=shares.__getitem__)
+    return low, shares[low]
 
 
 def _money(sums: Sums) -> float:

@@ -51,8 +51,6 @@ def document(paragraphs: list[str]) -> str:
     answer = (
         f"{reached} of the {reached + missed} targets below are reached: errors on public measurements, "
         "trials of recommenders, and predictions of our own measured jobs.",
-        "Physics corrected by measured runs predicts those jobs better than networks, forests and "
-        "regressions.",
         f"Of the {agree + differ} figures of the sources' experiments {agree} are reproduced in size or "
         f"direction and {differ} are not.",
     )

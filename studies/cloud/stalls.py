@@ -94,13 +94,14 @@ def document(held: Sequence[Profiled]) -> str:
             of_runs.append([job.job, str(run), f"{took_s:.2f}", f"{twin_s:.2f}", f"{errors[-1]:+.1%}"])
     firsts = Counter(fix_first(stalls(job.timings)) for job in held)
     inside, network = worst[Stall.INTERCONNECT], [1 + share for share in worst[Stall.NETWORK]]
+    jobs = len(list(JOBS.glob("*.yaml")))
     answer = (
-        f"In {len(held)} of our seven jobs, the interconnect takes up to {inside[0]:.0%} of the time (twin: "
+        f"In {len(held)} of our {jobs} jobs, the interconnect takes up to {inside[0]:.0%} of the time (twin: "
         f"{inside[1]:.0%}), and the network makes {WORKERS} workers up to {network[0]:.1f} times as slow "
         f"(twin: {network[1]:.1f}).",
         f"The median error of the twin's times is {np.median(np.abs(errors)):.1%}.",
-        f"The stall to fix first is {', '.join(f'the {stall} for {firsts[stall]}' for stall in Stall)} "
-        f"jobs; {firsts[None]} jobs have no stall beyond noise.",
+        f"Jobs by the stall to fix first: {', '.join(f'{stall} {firsts[stall]}' for stall in Stall)}; none "
+        f"beyond noise: {firsts[None]}.",
     )
     heads = ("job", "stall", "verdict", "measured, s", "measured", "noise, s", "twin, s", "twin")
     figures_of_source = (

@@ -6,6 +6,7 @@ Not for: running or judging a cell (lab.containers.validate), nor the command's 
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -162,7 +163,8 @@ def _worst(cells: Sequence[Cell]) -> Iterator[str]:
     yield "## The worst cells"
     worst = present.worst(cells, _WORST)
     if not worst:
-        yield "Every comparison agrees."
+        compared = any(present.by_quantity(cells))
+        yield "Every comparison agrees." if compared else "Nothing was compared: no quantity has a value."
         return
     columns = tuple(column for column in present.COLUMNS if column.key != "limit")
     rows: list[Record] = [{**present.row(cell, item), "badness": item.badness} for cell, item in worst]
@@ -300,5 +302,4 @@ def _load(variant: str) -> str:
 
 def _median(cell: Cell, key: str) -> float:
     """Return the median of a metric over the testbed's runs."""
-    values = sorted(run.metrics[key] for run in cell.testbed)
-    return values[len(values) // 2]
+    return statistics.median_high(run.metrics[key] for run in cell.testbed)

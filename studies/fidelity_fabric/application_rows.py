@@ -100,7 +100,7 @@ def _training(trainings: Sequence[_Beside]) -> Result:
         legend="Inflation: the mean of all iterations over the mean of undisturbed iterations. Longest: "
         f"the longest iteration within {twin.SETTLED_S:g} s of a fault on a path that the job's flows took.",
         notes=(
-            f"{good} of {len(rows)} settings are within {TARGET:.0%}.",
+            f"Settings within {TARGET:.0%}: {good} of {len(rows)}.",
             "As without faults: every loss of every rank is equal to the bit, and all replicas are the same "
             "at the end.",
         ),

@@ -41,6 +41,7 @@ from testbed.containers import machine
 from testbed.containers.interrupts import Interrupts
 from testbed.fabric import sentinel
 from twinbed import BackendError, TwinbedError
+from twinbed.text import counted
 
 NAME = "measured"
 """The fabrics' name, before a number. Others may be up under other names."""
@@ -208,7 +209,7 @@ class _Fabric:
                 if self._stopped.is_set():
                     return
                 self._store.add(item.setting, row)
-                say(f"{item.setting.key}: {row.downs} downs in {row.lasted_s:.0f} s")
+                say(f"{item.setting.key}: {counted(row.downs, 'down')} in {row.lasted_s:.0f} s")
 
     def _over(self) -> bool:
         return self._stopped.is_set() or time.monotonic() >= self._until_s
@@ -255,6 +256,6 @@ def _lacking(store: Store) -> list[str]:
     faults = {item.setting.key: item.faults - len(store.faults(item.setting)) for item in plan.ALL}
     minutes = {item.setting.key: unwatched_s(item, store) / 60 for item in plan.WATCHED}
     return [
-        *(f"{key} ({count} faults)" for key, count in faults.items() if count > 0),
-        *(f"{key} ({rest:.0f} minutes without a fault)" for key, rest in minutes.items() if rest > 1 / 60),
+        *(f"{key} ({counted(count, 'fault')})" for key, count in faults.items() if count > 0),
+        *(f"{key} ({rest:.0f} min without a fault)" for key, rest in minutes.items() if rest > 1 / 60),
     ]

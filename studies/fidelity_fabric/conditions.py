@@ -13,6 +13,7 @@ from lab.fabric.real.settings import Road, Setting
 from lab.fabric.real.store import MeasuredFault, Watched
 from lab.fabric.validate.judge import STALL_S, Floats, measured
 from lab.runs.formats import Column, Record, Result, markdown
+from twinbed.text import counted
 
 LEAST_FAULTS = 15
 """Least number of faults of a setting with the same number of fabrics that a row needs."""
@@ -40,7 +41,7 @@ def machine(rows: Sequence[MeasuredFault]) -> str:
     """Return the number of fabrics that shared the machine and the use of its CPUs, in words."""
     fabrics = np.array([row.fabrics for row in rows])
     shares = ", ".join(
-        f"{count} fabric{'s' * (count > 1)}: {np.count_nonzero(fabrics == count)}"
+        f"{counted(count, 'fabric')}: {np.count_nonzero(fabrics == count)}"
         for count in np.unique(fabrics).tolist()
     )
     used = [row.cpu for row in rows if row.cpu is not None]
@@ -148,11 +149,18 @@ def _down_row(faults: Faults, watched: Times, kind: _Kind) -> Record:
     }
 
 
-def false_downs(faults: Faults, watched: Times, setting: Setting) -> tuple[int, str]:
-    """Return the number of false downs with a setting's timers and bfdd, and the same in words."""
+def false_downs(faults: Faults, watched: Times, setting: Setting) -> tuple[int | None, str]:
+    """Return the number of false downs with a setting's timers and bfdd, None where none were counted, and
+    the same in words."""
     row = _down_row(faults, watched, _kind(setting))
     minutes = float(row["watched"] or 0) + float(row["between"] or 0)
     if not minutes:
-        return 0, "false downs not counted"
+        return None, "false downs not counted"
     count = int(row["watched_downs"] or 0) + int(row["between_downs"] or 0)
-    return count, f"{count} false downs in {minutes:.0f} session-minutes"
+    return count, f"{counted(count, 'false down')} in {minutes:.0f} session-minutes"
+
+
+def longest_stall_s(watched: Times, setting: Setting) -> float:
+    """Return the machine's longest stall while such sessions were watched without a fault, 0.0 if none."""
+    rows = [row for other, rows in watched.items() if _kind(other) == _kind(setting) for row in rows]
+    return max((stall_s for row in rows for stall_s in row.stalls_s), default=0.0)

@@ -122,7 +122,7 @@ def parts(found: pd.DataFrame) -> list[str]:
         table(("model", "8 days", "us-west-2, 4 days", "us-west-2, 8 days"), more),
         "Cost of multi_cloud over that of the daily choice, by days of work (M12; the source: 1 to 1.16 for "
         "A3C, 1.02 to 1.41 for Transformer):",
-        table(("model", *(f"{days:g} days" for days in DAYS)), gain),
+        table(("model", *(f"{days:g} d" for days in DAYS)), gain),
         "Saving and moves by the time between two choices, 4 days of work:",
         table(("model", *(f"{hours:g} h" for hours in SWEEP_H)), sweep),
         "Prices of GPUs in the United States from the shipped catalogue, 2024-01-24 to 2024-05-14: one price "

@@ -48,15 +48,17 @@ def profile(
     interval_s: float = 1.0,
     directory: Path | None = None,
     logs: Path | None = None,
+    stdout: int | None = None,
     on_tick: Callable[[Progress], None] | None = None,
     identity: Identity | None = None,
 ) -> Profile:
     """Return a local run of a command, run once per process until all have ended or duration_s is over.
 
     The processes get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed expects them.
-    identity: user and environment of the processes; None: those of this process. Raises ScenarioError for a
-    command that cannot be run or fails, and for too few steps; BackendError if the machine refuses or the job
-    trains no model.
+    stdout: descriptor that gets their standard output without `logs`; None: this process's. identity: user
+    and environment of the processes; None: those of this process. Raises ScenarioError for a command that
+    cannot be run or fails, and for too few steps; BackendError if the machine refuses or the job trains no
+    model.
     """
     if workers < 0:
         raise ScenarioError(f"{workers} workers: expected 0 or more beside the master")
@@ -85,6 +87,7 @@ def profile(
             duration_s=duration_s,
             network_mode="own",
             logs=logs,
+            stdout=stdout,
             on_tick=on_tick,
             identity=identity,
         )

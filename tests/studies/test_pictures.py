@@ -90,6 +90,6 @@ def test_every_results_page_has_a_picture():
 
 
 def test_a_figure_is_the_first_number_of_a_cell():
-    cells = pictures._number(pd.Series(["0.1 ± &lt;0.1", "> 54.308", "1,067", "–", "-3.5%"]))
+    cells = pictures._number(pd.Series(["0.1 ± &lt; 0.1", "> 54.308", "1,067", "–", "-3.5%"]))
     assert cells.tolist()[:3] + cells.tolist()[4:] == [0.1, 54.308, 1067.0, -3.5]
     assert cells.isna().tolist() == [False, False, False, True, False]

@@ -207,7 +207,7 @@ def test_capture_shows_the_columns_that_the_packets_have(twinbed, fabrics, monke
     assert asked == [("h0:tor0", 2.0, 5)]
     assert "VNI" in shown
     assert "PSN" not in shown
-    assert "1 packets decoded, 3 of other protocols." in shown
+    assert "1 packet decoded, 3 of other protocols." in shown
     (row,) = twinbed("testbed", "capture", "h0", "--format", "json").rows
     assert (row["at_ms"], row["vni"], row["sequence"]) == (1.5, 100, None)
 

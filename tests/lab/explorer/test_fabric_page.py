@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from lab.ask.scenario import build
-from lab.explorer import fabric_jobs
+from lab.explorer import fabric_jobs, questions
 from lab.explorer.worker import Request
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
@@ -112,6 +112,21 @@ def test_fleets_are_read_once_for_all_visitors(open_fabric, fabrics, monkeypatch
     monkeypatch.setattr(RunStore, "ids", lambda _store: pytest.fail("the store was read again"))
     app.number_input(key="fabric_days").set_value(3.0).run()
     assert not app.exception
+
+
+def test_a_new_fleet_is_among_the_sizes_at_once(open_fabric, tmp_path):
+    store = RunStore(tmp_path / "fleets")
+
+    def fleet(gpus: int) -> None:
+        part = {"fleet": {"gpus": gpus, "days": 2.0}}
+        run_scenario(build({"name": "fleet", "fabric": part, "policies": ["thorn"], "seeds": [0]}), store)
+        questions.stored.clear()  # As the page does when a job has ended.
+
+    fleet(64)
+    app = open_fabric(store, fabric_ask="Fleet")
+    assert "All stored fleets have one size" in texts(app)
+    fleet(128)
+    assert "All stored fleets have one size" not in texts(app.run())
 
 
 def test_a_run_that_is_removed_while_the_page_is_drawn_does_no_harm(open_fabric, monkeypatch):

@@ -47,6 +47,8 @@ def literal(node: ast.expr) -> bool:
             func=ast.Attribute(value=ast.Constant(), attr="join"), args=[ast.GeneratorExp(elt=part)]
         ):
             return literal(part)
+        case ast.Call(func=ast.Name("counted"), args=[_, *words]):
+            return all(map(literal, words))
         case ast.Call(func=function):
             return ast.unparse(function) in ("html.markdown", "len")
     return False

@@ -89,6 +89,12 @@ def test_limits_that_leave_a_worker_too_little_are_refused(workers, memory_gb):
         limits.of({limits.WORKERS: workers, limits.MEMORY_GB: memory_gb})
 
 
+@pytest.mark.parametrize("text", ["nan", "inf", "much"])
+def test_limits_that_are_no_number_are_refused(text):
+    with pytest.raises(ScenarioError, match=f"{limits.MEMORY_GB}={text}: not a number"):
+        limits.of({limits.MEMORY_GB: text})
+
+
 def test_the_options_reach_the_server_or_are_refused_in_one_line(monkeypatch, capsys):
     monkeypatch.setattr("lab.explorer.server.serve", lambda _port: None)
     for name in (limits.WORKERS, limits.MEMORY_GB):

@@ -42,5 +42,12 @@ def test_the_page_says_what_was_reached_and_names_what_is_not_there():
     assert added([whole, whole]).containers == 200
 
 
+def test_a_page_without_unseen_histories_judges_no_aim():
+    page = document([], ["Some set"])
+    assert "No history that the first method had not seen was replayed, so no aim is judged." in page
+    assert "reached" not in page
+    assert "100.0 %" not in page
+
+
 def test_most_histories_were_not_seen_during_development():
     assert sum(not history.seen for history in SETS) > 60

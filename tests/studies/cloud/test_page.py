@@ -20,6 +20,10 @@ def test_the_page_begins_with_the_counts_and_ends_with_the_conditions():
     assert text.index("| c |") < text.index("## Conditions")
 
 
+def test_the_page_claims_nothing_that_its_parts_do_not_tell():
+    assert "better than" not in page.document([])
+
+
 @pytest.mark.slow
 def test_the_corrected_physics_stands_beside_its_targets(monkeypatch):
     rows = measured.rows()
@@ -35,6 +39,7 @@ def test_the_corrected_physics_stands_beside_its_targets(monkeypatch):
     assert {line[-1] for line in targets} <= {"reached |", "missed |"}
     assert sum(line.startswith(("| physical | ", "| linear | ")) for line in lines) == 8
     assert "real runs" in " ".join(lines)
+    assert any(" of 4 comparisons: of cost and time" in line for line in lines)
 
 
 @pytest.mark.slow

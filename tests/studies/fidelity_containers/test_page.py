@@ -6,6 +6,7 @@ from lab.containers.validate import present
 from lab.containers.validate.rule import RULE, Verdict
 from lab.runs.formats import json as as_json
 from lab.runs.formats import markdown, table
+from studies.fidelity_containers import page
 from studies.fidelity_containers.loop_figures import LoopFigures
 from studies.fidelity_containers.page import document
 from tests.lab.sample_cells import MANIFEST, sample_cell
@@ -85,6 +86,7 @@ def test_nothing_to_compare_is_said(tmp_path):
     cell = sample_cell(tmp_path, twin=nothing, testbed=nothing)
     counted = [item for item in cell.judgements if item.verdict.counts]
     assert [item.quantity.key for item in counted] == ["cpu_slack_mean_cores"]
+    assert list(page._worst([])) == ["## The worst cells", "Nothing was compared: no quantity has a value."]
 
 
 def test_runs_that_had_company_are_said_to_have_had_it(cells, monkeypatch):

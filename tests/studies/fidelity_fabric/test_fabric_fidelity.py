@@ -45,6 +45,7 @@ from twinbed import BackendError, ScenarioError
 MS = 1_000_000
 FAST = setting("fast-3x100-both")
 SCENARIO = Path("scenarios/T5.yaml")
+MACHINE = {"kernel": "Linux", "cpus": 2, "cpu_model": "x86"}
 STEPS = {"near": 0.075, "sent": 0.061, "far": 0.063}
 FAST_STEPS = {"fast_late": 0.0002, "fast_told": 0.0005, "fast_route": 0.0006, "fast_far": 0.0006}
 
@@ -140,7 +141,10 @@ def test_conditions_tell_alone_from_side_by_side_and_count_sessions_by_minutes()
     assert "real-time" not in text
     # 60 faults of 2 s, three sessions in every fault: the fast path's with the others.
     assert conditions.false_downs(faults, {}, FAST) == (20, "20 false downs in 6 session-minutes")
-    assert conditions.false_downs(faults, {}, setting("stock-3x100-both")) == (0, "false downs not counted")
+    assert conditions.false_downs(faults, {}, setting("stock-3x100-both")) == (
+        None,
+        "false downs not counted",
+    )
 
 
 def test_a_later_gap_of_a_thinned_flow_is_no_longer_than_is_certain(tmp_path) -> None:
@@ -314,7 +318,7 @@ def test_the_page_has_every_setting_and_says_whether_the_aim_is_reached(store) -
                 for item, faults in rows.items()
                 for one in compared(item.key, measured(item, faults), simulated(item, control))
             ],
-            machine={"kernel": "Linux", "cpus": 2, "cpu_model": "x86"},
+            machine=MACHINE,
         )
     )
     assert (
@@ -343,14 +347,40 @@ def test_the_page_says_why_rules_changed_what_stock_needs_and_what_ships(store) 
             watched={},
             calibrations={Road.REAL_TIME: calibrated(store, Road.REAL_TIME)},
             compared=[],
-            machine={"kernel": "Linux", "cpus": 2, "cpu_model": "x86"},
+            machine=MACHINE,
         )
     )
     assert "changed in 3 faults, at 3×20. In 1 of the 2 of them in which downs were counted" in text
-    assert "1 faults: reached by the gaps alone; 1 false downs in 0 session-minutes" in text
+    assert "1 fault: reached by the gaps alone; 1 false down in 0 session-minutes" in text
     assert "zebra keeps groups for 1 s here" in text
     # The hold of 50 ms and the routes' 23.5 ms, as they ship.
     assert "it takes 73.5 ms with it, and 75.0 ms as measured here" in text
+
+
+def _page(store, faults, watched) -> str:
+    """Return the page of these faults and quiet times."""
+    made = Measurements(faults, watched, {Road.FAST: calibrated(store, Road.FAST)}, (), MACHINE)
+    return document(made)
+
+
+def test_an_aim_without_false_downs_is_not_reached_where_none_were_counted(store) -> None:
+    text = _page(store, {FAST: [fault()] * 30}, {})
+    assert "30 faults: reached by the gaps alone; false downs not counted" in text
+    assert "reaches its aim at no timers" in text
+
+
+def test_the_page_says_that_sessions_go_down_by_themselves_only_if_some_did(store) -> None:
+    faults = {setting("fast-3x10-both"): [fault()] * 30}
+    text = "At the shortest timers sessions go down by themselves"
+    for downs, stall_s, said in (
+        (0, 0.05, ""),
+        (3, 0.02, f"{text}."),
+        (3, 0.05, f"{text}, because the machine stalls for too long."),
+    ):
+        watched = {setting("fast-3x10-both"): [Watched("2026", 660.0, 4, downs, 0, [stall_s])]}
+        made = _page(store, faults, watched)
+        assert said in made
+        assert said or text not in made
 
 
 @pytest.mark.parametrize(
