@@ -14,16 +14,31 @@ from twinbed import ScenarioError
 
 
 def parameter(
-    default: Any, *, unit: str, why: str, low: float | None = None, high: float | None = None
+    default: Any,
+    *,
+    why: str,
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
 ) -> Any:
-    """Return a dataclass field with its unit, its closed range [low, high] and the reason for its default."""
-    return field(default=default, metadata={"unit": unit, "why": why, "low": low, "high": high})
+    """Return a dataclass field with its unit, its closed range [low, high] and the reason for its default.
+
+    choices: the values that a text may have; they are shown in place of a unit.
+    """
+    unit = unit or " | ".join(choices)
+    known = {"unit": unit, "why": why, "low": low, "high": high, "choices": choices}
+    return field(default=default, metadata=known)
 
 
 def check(name: str, settings: Any) -> None:
-    """Raise ScenarioError naming `name.key` for the first value that is outside its range or not finite."""
+    """Raise ScenarioError naming `name.key` for the first value that is no choice, outside its range or not
+    finite.
+    """
     for spec in fields(settings):
-        value = getattr(settings, spec.name)
+        value, choices = getattr(settings, spec.name), spec.metadata.get("choices")
+        if choices and value not in choices:
+            raise ScenarioError(f"{name}.{spec.name}: {value!r} is not one of {', '.join(choices)}")
         values = value if isinstance(value, tuple) else (value,)
         for number in values:
             if isinstance(number, bool | str) or number is None:

@@ -19,11 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Real = NDArray[np.float64]
-Whole = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from control.jobs import Flags, Real, Whole
 
 _ROUNDING = 1e-9
 """Relative difference below which two amounts count as equal."""

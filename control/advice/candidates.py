@@ -10,18 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.advice.model import Sizes, Usage
-from control.allocator.histogram import Buckets, exponential
+from control.allocator.histogram import Buckets, percentiles
 from control.allocator.krr import KrrSettings, shown, simple
 from control.allocator.model import Floats
-from control.allocator.vpa_recommender import estimate
+from control.allocator.vpa_recommender import CPU_BUCKETS, MEMORY_BUCKETS, estimate
 from control.allocator.vpa_settings import VpaSettings
 
 KRR, VPA, REQUESTS_ONLY, LIMITS, CURRENT = "krr", "vpa", "requests-only", "limits", "current"
 CANDIDATES = (REQUESTS_ONLY, LIMITS, KRR, VPA, CURRENT)
 """All candidates. If two are equal on every criterion, the first is advised."""
-
-_CPU_BUCKETS, _MEMORY_BUCKETS = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
-"""Buckets of the VPA's histograms, cores and bytes."""
 
 
 def krr(usage: Usage) -> Sizes:
@@ -54,15 +51,13 @@ def vpa(usage: Usage) -> Sizes:
     at_s = np.arange(1, usage.cores.shape[1] + 1) * usage.interval_s
     weight = np.exp2((at_s - length_s) / settings.cpu_half_life_s)
     member, interval = np.nonzero(usage.present)
-    cpu = _histogram(usage, member, _CPU_BUCKETS, usage.cores[member, interval], weight[interval])
-    peaks = _peaks(usage, settings)
+    cpu = _histogram(usage, member, CPU_BUCKETS, usage.cores[member, interval], weight[interval])
+    histograms = (cpu, CPU_BUCKETS), (_peaks(usage, settings), MEMORY_BUCKETS)
     fractions = settings.target_percentile, settings.lower_percentile, settings.upper_percentile
-    percentiles = np.stack(
-        [_percentiles(cpu, _CPU_BUCKETS, fractions), _percentiles(peaks, _MEMORY_BUCKETS, fractions)], axis=1
-    )
+    found = np.stack([percentiles(weights, buckets, fractions) for weights, buckets in histograms], axis=1)
     days = np.full(usage.rows, length_s / 86_400.0)
     least = np.array([settings.min_cores, settings.min_bytes])
-    target = estimate(percentiles, days, settings.margin, least).target
+    target = estimate(found, days, settings.margin, least).target
     cores = np.where(usage.samples() > 0, target[0], np.nan)
     size = np.where(usage.memory_known, target[1], np.nan)
     return Sizes(
@@ -77,18 +72,18 @@ def _peaks(usage: Usage, settings: VpaSettings) -> Floats:
     """Return the histogram of the members' daily peaks, including what killed members would have needed."""
     length = usage.cores.shape[1]
     day = max(1, round(settings.memory_aggregation_interval_s / usage.interval_s))
-    weights = np.zeros((usage.rows, _MEMORY_BUCKETS.count))
+    weights = np.zeros((usage.rows, MEMORY_BUCKETS.count))
     for begin in range(0, length, day):
         seen = np.flatnonzero(usage.present[:, begin : begin + day].any(axis=1))
         peak = usage.memory_bytes[seen, begin : begin + day].max(axis=1)
         age_s = (length - min(begin + day, length)) * usage.interval_s
         weight = np.full(len(seen), 2.0 ** (-age_s / settings.memory_half_life_s))
-        weights += _histogram(usage, seen, _MEMORY_BUCKETS, peak, weight)
+        weights += _histogram(usage, seen, MEMORY_BUCKETS, peak, weight)
     limits = usage.oom_limit_bytes()
     killed = np.flatnonzero(limits > 0)
     limit = limits[killed]
     needed = np.maximum(limit * settings.oom_bump_ratio, limit + settings.oom_min_bump_bytes)
-    weights[killed, _MEMORY_BUCKETS.find(needed)] += 1.0
+    weights[killed, MEMORY_BUCKETS.find(needed)] += 1.0
     return weights
 
 
@@ -102,14 +97,6 @@ def _histogram(
     cell = usage.row[member] * buckets.count + buckets.find(values)
     total = np.bincount(cell, weights, usage.rows * buckets.count)
     return np.asarray(total.reshape(usage.rows, buckets.count), np.float64)
-
-
-def _percentiles(weights: Floats, buckets: Buckets, fractions: tuple[float, ...]) -> Floats:
-    """Return bucket ends at which the cumulated weight reaches each fraction, float64[len(fractions), R]."""
-    mass = np.cumsum(weights, axis=1)
-    enough = np.array(fractions)[:, None] * mass[:, -1]
-    reached = ((mass[None] < enough[:, :, None]) | (mass[None] <= 0)).sum(axis=2)
-    return np.asarray(buckets.ends[np.minimum(reached, buckets.count - 1)], np.float64)
 
 
 def _in_proportion(request: Floats, set_request: Floats, set_limit: Floats) -> Floats:

@@ -40,11 +40,7 @@ from control.allocator.sampled import SampledPolicy
 from control.settings import check, parameter
 from twinbed import ScenarioError
 
-_CHOICES = {
-    "recommender": ("ml", "moving_window"),
-    "cpu_statistic": ("percentile", "average", "max"),
-    "memory_statistic": ("percentile", "average", "max"),
-}
+_STATISTICS = ("percentile", "average", "max")
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class AutopilotSettings:
     """
 
     recommender: str = parameter(
-        "ml", unit="ml | moving_window", why="the recommender that the Escra paper compares with"
+        "ml", choices=("ml", "moving_window"), why="the recommender that the Escra paper compares with"
     )
     update_interval_s: float = parameter(300.0, unit="s", low=0.1, why="the paper updates every five minutes")
     sample_interval_s: float = parameter(
@@ -80,7 +76,7 @@ class AutopilotSettings:
 
     cpu_statistic: str = parameter(
         "percentile",
-        unit="percentile | average | max",
+        choices=_STATISTICS,
         why="the paper's choice for serving jobs (batch: average)",
     )
     cpu_percentile: float = parameter(
@@ -93,7 +89,7 @@ class AutopilotSettings:
     cpu_half_life_s: float = parameter(43_200.0, unit="s", low=1.0, why="12 h in the paper")
     memory_statistic: str = parameter(
         "max",
-        unit="percentile | average | max",
+        choices=_STATISTICS,
         why="the paper's choice for jobs that tolerate OOM kills least; percentile suits those that "
         "tolerate a few",
     )
@@ -166,11 +162,6 @@ class AutopilotSettings:
         for key in ("decays", "margins"):
             if not getattr(self, key):
                 raise ScenarioError(f"autopilot.{key}: the ensemble needs at least one value")
-        for key, choices in _CHOICES.items():
-            if getattr(self, key) not in choices:
-                raise ScenarioError(
-                    f"autopilot.{key}: {getattr(self, key)!r} is not one of {', '.join(choices)}"
-                )
         if self.update_interval_s < self.sample_interval_s:
             raise ScenarioError(
                 f"autopilot.update_interval_s: {self.update_interval_s} s is shorter than "

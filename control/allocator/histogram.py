@@ -79,6 +79,22 @@ def from_starts(starts: Floats) -> Buckets:
     return Buckets(np.append(starts[1:], starts[-1]))
 
 
+def percentiles(weights: NDArray[np.floating], buckets: Buckets, fractions: tuple[float, ...]) -> Floats:
+    """Return percentiles of n histograms, float64[len(fractions), n], as bucket ends. NaN: no sample.
+
+    weights: weight of each bucket, [n, K]. The answer is the end of the first bucket with a sample at which
+    the cumulated weight reaches the fraction of the total. Fractions outside [0, 1] count as the nearest of
+    these.
+    """
+    mass = np.cumsum(weights, axis=1, dtype=np.float64)
+    total, answer = mass[:, -1], np.empty((len(fractions), len(mass)))
+    for i, fraction in enumerate(fractions):
+        enough = np.maximum(min(fraction, 1.0) * total, _LEAST_MASS)[:, None]
+        reached = np.argmax(mass >= enough, axis=1)
+        answer[i] = np.where(total > 0, buckets.ends[reached], np.nan)
+    return answer
+
+
 class DecayingHistograms:
     """One decaying histogram per slot.
 
@@ -106,24 +122,18 @@ class DecayingHistograms:
         self._column.values[slots, buckets] = np.where(left < self._epsilon, 0.0, left)
 
     def percentiles(self, slots: Slots, fractions: tuple[float, ...], *, of_load: bool = False) -> Floats:
-        """Return percentiles, float64[len(fractions), n], as bucket ends. NaN where there is no sample.
+        """Return percentiles, float64[len(fractions), n]; see the function `percentiles`.
 
-        The answer is the end of the first bucket with a sample at which the cumulated weight reaches the
-        fraction of the total. Fractions outside [0, 1] count as the nearest of these. of_load: each bucket's
-        weight is multiplied by its usage, so that the fraction of the *load* (not of the time) happened at or
-        below the answer. This is Autopilot's load-adjusted histogram.
+        of_load: each bucket's weight is multiplied by its usage, so that the fraction of the *load* (not of
+        the time) happened at or below the answer. This is Autopilot's load-adjusted histogram.
         """
         answer = np.empty((len(fractions), len(slots)))
-        factor = self.buckets.ends if of_load else None
         for start in range(0, len(slots), _CHUNK_ROWS):
             rows = slice(start, start + _CHUNK_ROWS)
             weights = self._column.values[slots[rows]]
-            mass = np.cumsum(weights if factor is None else weights * factor, axis=1, dtype=np.float64)
-            total = mass[:, -1]
-            for i, fraction in enumerate(fractions):
-                enough = np.maximum(min(fraction, 1.0) * total, _LEAST_MASS)[:, None]
-                reached = np.argmax(mass >= enough, axis=1)
-                answer[i, rows] = np.where(total > 0, self.buckets.ends[reached], np.nan)
+            if of_load:
+                weights = weights * self.buckets.ends
+            answer[:, rows] = percentiles(weights, self.buckets, fractions)
         return answer
 
     def _aged(self, weights: Floats | float, at_s: Floats | float) -> Floats:

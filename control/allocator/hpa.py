@@ -64,17 +64,18 @@ def replicas_wanted(
     """Return the number of replicas by the replicas' CPU use, before stabilisation and bounds.
 
     usage, requests: float64[n], cores; usage NaN: no metric of this replica. ready: bool[n]. A replica
-    without a metric counts as idle when the HPA scales up, and as using its whole request when the HPA scales
-    down. It does not count if the other replicas are at the target. A replica that is not ready counts as
-    idle when the HPA scales up. The number stays if there is no metric or no request.
+    without a metric counts as idle when the HPA scales up. When the HPA scales down, it counts as using its
+    whole request, or the target if that is more. It does not count if the other replicas are at the target. A
+    replica that is not ready counts as idle when the HPA scales up. The number stays if there is no metric or
+    no request.
     """
     known = ready & ~np.isnan(usage)
     missing, unready = ready & np.isnan(usage), ~ready
-    if not (known.any() and requests.sum() > 0):  # no sum with a NaN is above 0
+    if not (requests.sum() > 0 and requests[known].sum() > 0):  # no sum with a NaN is above 0
         return current
     ratio = _ratio(usage[known], requests[known], target)
     counted = known | (missing & (ratio != 1.0)) | (unready & (ratio > 1.0))
-    assumed = np.where(missing & (ratio < 1.0), requests, np.where(known, usage, 0.0))
+    assumed = np.where(missing & (ratio < 1.0), requests * max(1.0, target), np.where(known, usage, 0.0))
     again = _ratio(assumed[counted], requests[counted], target)
     wanted = ceil(again * np.count_nonzero(counted))
     turned = (ratio - 1.0) * (again - 1.0) < 0.0 or (again - 1.0) * (wanted - current) < 0.0

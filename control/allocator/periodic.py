@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from control.allocator.model import Decision, Floats, PeriodStats, Reason, Slots
 from control.allocator.roster import Column, Roster
 from control.allocator.sampled import SampledPolicy
+from twinbed import ScenarioError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class PeriodicPolicy(SampledPolicy):
     def limits(self, sample: Sample) -> tuple[Floats, Floats]:
         """Return the CPU quotas (cores) and memory limits (bytes) wanted, float64[n] each.
 
-        Quotas and limits are raised as far as the global limits allow. Memory is not lowered below its use.
+        Quotas and limits are raised as far as the global limits allow, and inf means all of them. Memory is
+        not lowered below its use. NaN ends the run with a ScenarioError.
         """
 
     def begin(self) -> None:
@@ -90,6 +92,9 @@ class PeriodicPolicy(SampledPolicy):
         self._throttled.values[:] = self._periods.values[:] = 0.0
         now = fleet.cpu.values[slots].copy(), fleet.memory.values[slots].copy()
         cores, size = self.limits(Sample(slots, self._cores, self._peaks, throttled, *now, at_s))
+        if np.isnan(cores).any() or np.isnan(size).any():
+            raise ScenarioError(f"{self.name}.limits: a limit is NaN at {at_s:g} s")
+        size = np.where(np.isposinf(size), fleet.roster.memory_limit_bytes[fleet.roster.app[slots]], size)
         size = np.maximum(size, self._usage.memory_bytes[slots])
         cpu = slots[fleet.cpu.change(slots, np.minimum(cores, fleet.roster.host_cores[slots]))]
         memory = slots[fleet.memory.change(slots, size)]

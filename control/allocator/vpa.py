@@ -170,10 +170,12 @@ class Vpa(SampledPolicy):
 
     def _follow_replicas(self, new: Slots) -> None:
         """Give newcomers their workload's history and, unless the mode is off, its recommendation."""
-        numbers = self._workload.values
-        others = np.setdiff1d(np.flatnonzero(self._fleet.roster.alive), new)
+        roster = self._fleet.roster
+        numbers = self._workload.values[: roster.size]
+        replicas = roster.alive & (numbers >= 0) & np.isin(numbers, numbers[new])
+        others = np.setdiff1d(np.flatnonzero(replicas), new)
         others = others[np.argsort(self.recommender.samples(others), kind="stable")]
-        eldest = {int(numbers[slot_]): int(slot_) for slot_ in others if numbers[slot_] >= 0}
+        eldest = {int(numbers[slot_]): int(slot_) for slot_ in others}
         heirs = np.array([slot_ for slot_ in new.tolist() if int(numbers[slot_]) in eldest], np.int64)
         self.recommender.inherit(heirs, np.array([eldest[int(numbers[heir])] for heir in heirs], np.int64))
         heirs = heirs[self.recommender.known(heirs)]

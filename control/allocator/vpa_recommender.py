@@ -26,6 +26,8 @@ from control.allocator.vpa_settings import VpaSettings
 
 _MINUTE_S = 60.0
 
+CPU_BUCKETS, MEMORY_BUCKETS = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
+"""Buckets of the histograms, cores and bytes."""
 SAMPLE_WEIGHT = 0.1
 """Weight of a CPU sample (minSampleWeight). Only ratios of weights count."""
 _EPSILON = 0.001 * SAMPLE_WEIGHT
@@ -91,10 +93,9 @@ class Recommender:
 
     def __init__(self, roster: Roster, settings: VpaSettings) -> None:
         self._settings = s = settings
-        cpu, memory = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
-        weights = [roster.column(0.0, np.float32, kind.count) for kind in (cpu, memory)]
-        self.cpu = DecayingHistograms(cpu, s.cpu_half_life_s, weights[0], _EPSILON)
-        self.memory = DecayingHistograms(memory, s.memory_half_life_s, weights[1], _EPSILON)
+        weights = [roster.column(0.0, np.float32, kind.count) for kind in (CPU_BUCKETS, MEMORY_BUCKETS)]
+        self.cpu = DecayingHistograms(CPU_BUCKETS, s.cpu_half_life_s, weights[0], _EPSILON)
+        self.memory = DecayingHistograms(MEMORY_BUCKETS, s.memory_half_life_s, weights[1], _EPSILON)
         self._first_s = roster.column(np.nan, np.float64)
         self._last_s = roster.column(np.nan, np.float64)
         self._last_memory_s = roster.column(np.nan, np.float64)

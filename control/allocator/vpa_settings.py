@@ -9,12 +9,9 @@ from dataclasses import dataclass
 
 from control.allocator.vpa_resize import IN_PLACE_MODES, MODES
 from control.settings import check, parameter
-from twinbed import ScenarioError
 
 _DAY_S = 86_400.0
 _MIB = 1 << 20
-EVICT_WHEN = ("any", "higher", "lower", "oom")
-_CONTROLLED_VALUES = ("requests_and_limits", "requests_only")
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class VpaSettings:
     )
     update_mode: str = parameter(
         "recreate",
-        unit=" | ".join(MODES),
+        choices=MODES,
         why="updateMode; the VPA's default, which Escra's paper compares with",
     )
     resize_patience_s: float = parameter(
@@ -105,7 +102,7 @@ class VpaSettings:
     )
     evict_when: str = parameter(
         "any",
-        unit=" | ".join(EVICT_WHEN),
+        choices=("any", "higher", "lower", "oom"),
         why="evictionRequirements. any: none; higher, lower: TargetHigherThanRequests or "
         "TargetLowerThanRequests of CPU or memory, which the updater of 1.7 asks of resizes in place, too "
         "(autoscaler#10181); oom: evict only what was killed for memory soon after its start, which no "
@@ -120,7 +117,7 @@ class VpaSettings:
     )
     controlled_values: str = parameter(
         "requests_and_limits",
-        unit="requests_and_limits | requests_only",
+        choices=("requests_and_limits", "requests_only"),
         why="controlledValues; this default of the VPA keeps limits in proportion to requests; "
         "requests_only: limits stay what they were at the start",
     )
@@ -133,14 +130,6 @@ class VpaSettings:
 
     def __post_init__(self) -> None:
         check("vpa", self)
-        for key, choices in (
-            ("controlled_values", _CONTROLLED_VALUES),
-            ("update_mode", MODES),
-            ("evict_when", EVICT_WHEN),
-        ):
-            value = getattr(self, key)
-            if value not in choices:
-                raise ScenarioError(f"vpa.{key}: {value!r} is not one of {', '.join(choices)}")
 
     @property
     def in_place(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.market.ports import Real
+from control.market.ports import Real, Whole
 from twinbed import ScenarioError
 
 
@@ -21,7 +21,8 @@ class Levels:
     t_s: times of change, s, ascending, float64[n].
     value: value from each time until the next, float64[n].
 
-    Raises ScenarioError if it is empty, times do not ascend, or a value is NaN or negative.
+    Raises ScenarioError if it is empty, times are NaN or do not ascend, or a value is NaN or
+    negative.
     """
 
     t_s: Real
@@ -30,8 +31,8 @@ class Levels:
     def __post_init__(self) -> None:
         if not self.t_s.size or self.t_s.shape != self.value.shape:
             raise ScenarioError("spot history: it needs as many times as values, and at least one")
-        if (np.diff(self.t_s) <= 0).any():
-            raise ScenarioError("spot history: times must ascend")
+        if not np.isfinite(self.t_s).all() or (np.diff(self.t_s) <= 0).any():
+            raise ScenarioError("spot history: times must ascend, and none may be NaN")
         if not np.isfinite(self.value).all() or (self.value < 0).any():
             raise ScenarioError("spot history: a value is NaN or negative")
 
@@ -40,7 +41,7 @@ class Levels:
         ticks = int((self.t_s[-1] - self.t_s[0]) // tick_s)
         edges = self.t_s[0] + tick_s * np.arange(ticks)
         times = np.union1d(edges, self.t_s)
-        values = self.value[np.searchsorted(self.t_s, times, side="right") - 1]
+        values = self.value[self._place(times)]
         end = np.searchsorted(times, self.t_s[0] + tick_s * ticks)
         least: Real = np.minimum.reduceat(values[:end], np.searchsorted(times, edges))
         return least
@@ -49,27 +50,29 @@ class Levels:
         """Return the part between two times, which are its first and its last time."""
         inside = self.t_s[(self.t_s > begin_s) & (self.t_s < end_s)]
         times = np.concatenate([[begin_s], inside, [end_s]])
-        return Levels(times, np.array([self.at(t_s) for t_s in times.tolist()]))
+        return Levels(times, self.value[self._place(times)])
 
     def at(self, t_s: float) -> float:
-        """Return the value at a time. Before the first time it is the first value."""
-        return float(self.value[max(int(np.searchsorted(self.t_s, t_s, side="right")) - 1, 0)])
+        """Return the value at a time."""
+        return float(self.value[self._place(t_s)])
 
     def least_between(self, begin_s: float, end_s: float) -> float:
         """Return the least value from a time to a later one, both included."""
-        first = max(int(np.searchsorted(self.t_s, begin_s, side="right")) - 1, 0)
-        last = int(np.searchsorted(self.t_s, end_s, side="right"))
-        return float(self.value[first : max(last, first + 1)].min())
+        first, last = self._place(np.array([begin_s, end_s])).tolist()
+        return float(self.value[first : last + 1].min())
 
     def integral(self, begin_s: float, end_s: float) -> float:
         """Return the integral over a span of time, value · s."""
         inside = self.t_s[(self.t_s > begin_s) & (self.t_s < end_s)]
         edges = np.concatenate([[begin_s], inside, [end_s]])
-        values = np.array([self.at(edge) for edge in edges[:-1].tolist()])
-        return float(values @ np.diff(edges))
+        return float(self.value[self._place(edges[:-1])] @ np.diff(edges))
 
     def falls_below(self, level: float) -> Real:
         """Return the times at which the value falls below a level, s."""
         below = self.value < level
         times: Real = self.t_s[1:][below[1:] & ~below[:-1]]
         return times
+
+    def _place(self, t_s: Real | float) -> Whole:
+        """Return the positions of the values at some times; before the first time, that is the first one."""
+        return np.maximum(np.searchsorted(self.t_s, t_s, side="right") - 1, 0)

@@ -16,22 +16,8 @@ from collections import deque
 
 import numpy as np
 
-from control.market.ports import (
-    CLOSE,
-    IDLE,
-    ON_DEMAND,
-    WORTH_ON_DEMAND,
-    WORTH_SPOT,
-    WORTH_STAY,
-    WORTH_WAIT,
-    Decision,
-    Flags,
-    Guard,
-    Real,
-    State,
-    Terms,
-    Whole,
-)
+from control.market import ports
+from control.market.ports import CLOSE, IDLE, ON_DEMAND, Decision, Flags, Guard, Real, State, Terms, Whole
 from control.market.rules import UniformProgress
 
 PROBE_EVERY_S = 7200.0
@@ -51,8 +37,7 @@ class Lifetimes:
         self._since_s: float | None = None
         self._stale = True
         self._events: list[float] = []
-        self._hazard: list[float] = []
-        self._survival: Real = np.ones(1)
+        self._hazard: Real = np.zeros(1)
         self._beyond_s = 0.0
 
     def see(self, there: bool, now_s: float) -> None:
@@ -81,8 +66,8 @@ class Lifetimes:
             self._estimate(age_s)
         place = bisect_right(self._events, age_s)
         edges = np.array([age_s, *self._events[place:], max(self._events[-1], age_s) + self._beyond_s])
-        alive = self._survival[place:]
-        return float(np.diff(edges) @ alive / alive[0])
+        alive = np.exp(self._hazard[place] - self._hazard[place:])
+        return float(np.diff(edges) @ alive)
 
     def _close(self, now_s: float, *, ended: bool) -> None:
         assert self._since_s is not None
@@ -92,8 +77,8 @@ class Lifetimes:
         self._since_s, self._stale = None, True
 
     def _estimate(self, age_s: float) -> None:
-        """Update the survival function after the events: exp(−γ*·H), where H is Nelson and Aalen's cumulative
-        hazard.
+        """Update the hazard after the events, γ*·H, where H is Nelson and Aalen's cumulative hazard. Survival
+        is exp(−γ*·H).
         """
         ages = np.array([*self._ages, *([age_s] if self._since_s is not None else [])])
         ended = np.array([*self._ended, *([False] if self._since_s is not None else [])])
@@ -104,7 +89,7 @@ class Lifetimes:
         known = expected > CLOSE
         worst = max(1.0, float((seen[known] / expected[known]).max(initial=1.0)))
         self._events = events.tolist()
-        self._survival = np.exp(-worst * np.concatenate([[0.0], hazard]))
+        self._hazard = worst * np.concatenate([[0.0], hazard])
         # Beyond the longest lifetime, survival stays constant for one mean lifetime.
         self._beyond_s = float(ages.max() - events[-1] + ages.mean())
         self._stale = False
@@ -120,7 +105,7 @@ class SkyNomad:
     def __init__(self, terms: Terms, probe_every_s: float = PROBE_EVERY_S, margin: float = MARGIN) -> None:
         self.terms, self._guard = terms, Guard(terms)
         self._every_s, self._margin = probe_every_s, margin * terms.on_demand_usd_h
-        self._next_s = probe_every_s
+        self._next_s: float
         self._zones: list[list[Lifetimes]]
         self._was: list[int]
         self._placed: list[bool]
@@ -130,6 +115,7 @@ class SkyNomad:
         n, zones = state.available.shape
         now_s = state.tick * self.terms.tick_s
         if state.tick == 0:
+            self._next_s = self._every_s
             self._zones = [[Lifetimes() for _ in range(zones)] for _ in range(n)]
             self._was, self._placed = [IDLE] * n, [False] * n
         probes = np.zeros((n, zones), dtype=np.bool_)
@@ -178,12 +164,12 @@ class SkyNomad:
             if place == held or worth[place] <= worth[held] + self._margin:
                 break
             if place < 0:
-                return place, WORTH_WAIT if place == IDLE else WORTH_ON_DEMAND
+                return place, ports.WORTH_WAIT if place == IDLE else ports.WORTH_ON_DEMAND
             there = bool(state.available[job, place])
             self._zones[job][place].see(there, now_s)
             if there:
-                return place, WORTH_SPOT
-        return held, WORTH_WAIT if held == IDLE else WORTH_STAY
+                return place, ports.WORTH_SPOT
+        return held, ports.WORTH_WAIT if held == IDLE else ports.WORTH_STAY
 
 
 class AvailableProgress(UniformProgress):
@@ -193,11 +179,13 @@ class AvailableProgress(UniformProgress):
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
-        self._next_s = 0.0
-        self._seen: deque[Flags] = deque(maxlen=KEPT)
+        self._next_s: float
+        self._seen: deque[Flags]
 
     def on_step(self, state: State) -> Decision:
         """Return the decision of Uniform Progress, with probes when they are due."""
+        if state.tick == 0:
+            self._next_s, self._seen = 0.0, deque(maxlen=KEPT)
         if state.tick * self.terms.tick_s < self._next_s - CLOSE:
             return super().on_step(state)
         self._next_s += PROBE_EVERY_S

@@ -22,23 +22,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from control.market.ports import (
-    BOUND,
-    CLOSE,
-    IDLE,
-    ON_DEMAND,
-    PLAN_ON_DEMAND,
-    PLAN_SPOT,
-    PLAN_WAIT,
-    Decision,
-    Flags,
-    Guard,
-    Real,
-    State,
-    Terms,
-    Whole,
-    progress,
-)
+from control.market import ports
+from control.market.ports import CLOSE, IDLE, ON_DEMAND, Decision, Flags, Guard, Real, State, Terms, Whole
 
 SHAPE = 0.3
 """Shape of the spells' distribution: a spell of a steps ends within the next one with a chance near
@@ -205,13 +190,13 @@ class Planned:
     def _within(self, state: State, wanted: Decision) -> Decision:
         """Return the decision, replaced by on-demand where it might break the bound of cost."""
         terms = self.terms
-        done_s, _ = progress(terms, state, wanted.choice)
+        done_s, _ = ports.progress(terms, state, wanted.choice)
         tick_usd = terms.on_demand_usd_h * terms.tick_s / 3600
         finish_usd = tick_usd * terms.needed(np.maximum(terms.work_s - done_s, 0.0))
         finish_usd = np.where(done_s >= terms.work_s - CLOSE, 0.0, finish_usd)
         dear = self._paid + self._price(state, wanted.choice) + finish_usd > self._most_usd + CLOSE
         dear &= wanted.choice != ON_DEMAND
-        return Decision(np.where(dear, ON_DEMAND, wanted.choice), np.where(dear, BOUND, wanted.reason))
+        return Decision(np.where(dear, ON_DEMAND, wanted.choice), np.where(dear, ports.BOUND, wanted.reason))
 
     def _price(self, state: State, choice: Whole) -> Real:
         """Return the cost of a tick of this choice, including the move to its zone, US$, float64[n]."""
@@ -245,8 +230,9 @@ class Planned:
             table = self._plan(int(level)).action
             slack = np.clip(steps - work[jobs], 0, table.shape[3] - 1).astype(np.int64)
             action[jobs] = table[steps, nearest[jobs, 0], nearest[jobs, 1], slack, bucket[jobs], held[jobs]]
-        choice = np.select([action == _SPOT, action == _OD], [zone, np.full_like(zone, ON_DEMAND)], IDLE)
-        reason = np.select([action == _SPOT, action == _OD], [PLAN_SPOT, PLAN_ON_DEMAND], PLAN_WAIT)
+        kinds = [action == _SPOT, action == _OD]
+        choice = np.select(kinds, [zone, np.full_like(zone, ON_DEMAND)], IDLE)
+        reason = np.select(kinds, [ports.PLAN_SPOT, ports.PLAN_ON_DEMAND], ports.PLAN_WAIT)
         return Decision(choice, reason)
 
     def _alphas(self) -> Real:

@@ -9,23 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from control.market.ports import (
-    AHEAD,
-    BEHIND,
-    CLOSE,
-    HOLD,
-    IDLE,
-    ON_DEMAND,
-    STAY,
-    TAKE,
-    THROUGHOUT,
-    WAIT,
-    Decision,
-    Guard,
-    State,
-    Terms,
-    Whole,
-)
+from control.market import ports
+from control.market.ports import CLOSE, IDLE, ON_DEMAND, Decision, Guard, State, Terms, Whole
 
 
 class OnDemand:
@@ -37,7 +22,7 @@ class OnDemand:
     def on_step(self, state: State) -> Decision:
         """Return ON_DEMAND for every job until its work is done."""
         n = state.held.size
-        return self._guard.keep(state, Decision(np.full(n, ON_DEMAND), np.full(n, THROUGHOUT)))
+        return self._guard.keep(state, Decision(np.full(n, ON_DEMAND), np.full(n, ports.THROUGHOUT)))
 
 
 class Greedy:
@@ -51,7 +36,7 @@ class Greedy:
         stays = state.held >= 0
         there = state.available.any(axis=1)
         choice = np.where(stays, state.held, np.where(there, state.cheapest, IDLE))
-        reason = np.where(stays, STAY, np.where(there, TAKE, WAIT))
+        reason = np.where(stays, ports.STAY, np.where(there, ports.TAKE, ports.WAIT))
         return self._guard.keep(state, Decision(choice, reason))
 
 
@@ -80,7 +65,7 @@ class UniformProgress:
         rules = [stays, there, holds, behind]
         od = np.full_like(state.held, ON_DEMAND)
         choice = np.select(rules, [state.held, pick, od, od], IDLE)
-        reason = np.select(rules, [STAY, TAKE, HOLD, BEHIND], AHEAD)
+        reason = np.select(rules, [ports.STAY, ports.TAKE, ports.HOLD, ports.BEHIND], ports.AHEAD)
         return self._guard.keep(state, Decision(choice, reason))
 
     def pick(self, state: State) -> Whole:

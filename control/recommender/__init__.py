@@ -150,11 +150,14 @@ def choose(
 ) -> Recommender:
     """Return the recommender of this name, or the analytic model in its place. Errors are those of `make`.
 
-    Without past jobs and trials, transfer has nothing to learn from. If the analytic model then knows the
-    time on any candidate, `analytic` replaces `transfer`; it ranks only the candidates whose time it knows.
+    Without trials and past jobs that have enough runs, transfer has nothing to learn from. If the analytic
+    model then knows the time on any candidate, `analytic` replaces `transfer`; it ranks only the candidates
+    whose time it knows.
     """
     known = request.expected_s
-    untaught = not len(request.observed) and not (request.history and request.history.jobs)
-    if name == "transfer" and untaught and known is not None and bool((known < float("inf")).any()):
-        name = "analytic"
+    if name == "transfer" and not len(request.observed) and known is not None:
+        from control.recommender.prior import usable_jobs
+
+        untaught = request.history is None or not usable_jobs(request.history).size
+        name = "analytic" if untaught and bool((known < float("inf")).any()) else name
     return make(name, server=server, use_bps=use_bps)

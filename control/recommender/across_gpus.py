@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.jobs import Objective, Real
 from control.recommender.ports import Observations, Proposal, Recommendation, Request, Stop
-from control.recommender.ranking import Prediction, ranked
+from control.recommender.ranking import Prediction, best_first, ranked
 from twinbed import ScenarioError
 
 OTHER_MODEL = 1.0 / 1.645
@@ -111,13 +110,7 @@ class GpuSearch:
     def propose(self, observed: Observations) -> Proposal | Stop:
         """Return the first candidate of the ranking, as a proposal until it has been tried."""
         predicted = self.method._predicted(self.request, observed)
-        among = self.request.candidates
-        price: Real = among.price_usd_h if self.request.objective is Objective.COST else np.ones(len(among))
-        usd = np.exp(predicted.log_time) * among.price_usd_h / 3600
-        kept = (np.exp(predicted.log_time) <= self.request.deadline_s) & (usd <= self.request.budget_usd)
-        kept &= among.price_usd_h <= self.request.budget_usd_h
-        value = np.where(kept, predicted.log_time + np.log(price), np.inf)
-        best = int(value.argmin()) if kept.any() else int(observed.candidate[observed.ok][0])
+        best = int(best_first(self.request, predicted)[0])
         if best in observed.candidate:
             return Stop(best, "the first of the ranking was tried")
         return Proposal(best, f"the first of the ranking; {predicted.reasons[best]}")

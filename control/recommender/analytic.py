@@ -14,7 +14,7 @@ import numpy as np
 
 from control.jobs import Candidates, Job, Real, Whole
 from control.recommender.ports import Observations, Proposal, Recommendation, Request, Stop
-from control.recommender.ranking import Prediction, ranked
+from control.recommender.ranking import Prediction, best_first, ranked
 from twinbed import ScenarioError
 
 DEVIATION = 0.7
@@ -28,20 +28,20 @@ class Analytic:
 
     def recommend(self, request: Request) -> list[Recommendation]:
         """Return the candidates whose time the model knows, best first; ScenarioError if there is none."""
-        return _ranked(request)[0]
+        rows, predicted = _predicted(request)
+        return ranked(request.among(rows), predicted)
 
     def searcher(self, request: Request, seed: int) -> SingleTrial:
         """Return a search that tries the first candidate of the ranking and stops; `seed` has no effect."""
         del seed
-        (first,), rows = _ranked(request, 1)
-        row = next(
-            row for row in rows.tolist() if request.candidates.configuration(row) == first.configuration
-        )
-        return SingleTrial(row, f"the first by the analytic model; expected {first.time_s / 3600:.3g} h")
+        rows, predicted = _predicted(request)
+        first = best_first(request.among(rows), predicted)[0]
+        hours = float(np.exp(predicted.log_time[first])) / 3600
+        return SingleTrial(int(rows[first]), f"the first by the analytic model; expected {hours:.3g} h")
 
 
-def _ranked(request: Request, most: int | None = None) -> tuple[list[Recommendation], Whole]:
-    """Return the ranking and the positions of all candidates whose time is known."""
+def _predicted(request: Request) -> tuple[Whole, Prediction]:
+    """Return the positions of the candidates whose time is known, int64[k], and their predictions."""
     expected_s: Real = np.empty(0) if request.expected_s is None else request.expected_s
     rows = np.flatnonzero(np.isfinite(expected_s)).astype(np.int64)
     if not rows.size:
@@ -50,8 +50,7 @@ def _ranked(request: Request, most: int | None = None) -> tuple[list[Recommendat
             "run (make one with twinbed profile), samples and batch, and types without GPUs and with a "
             "network rate"
         )
-    predicted = Prediction(np.log(expected_s[rows]), np.full(rows.size, DEVIATION), [_REASON] * rows.size)
-    return ranked(request.among(rows), predicted, most), rows
+    return rows, Prediction(np.log(expected_s[rows]), np.full(rows.size, DEVIATION), [_REASON] * rows.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def level(job: Job, candidates: Candidates) -> Level | None:
         return None
     cores = float(run.cpu_cores.mean(axis=0).sum())
     vcpus = candidates.vcpus * candidates.count
-    if cores <= 0 or not np.isfinite(vcpus).all():
+    if not cores > 0 or not np.isfinite(vcpus).all():
         return None
     core_s_per_sample = cores * float(np.median(run.step_s)) / (run.batch * run.cpu_cores.shape[1])
     work = np.log(core_s_per_sample * job.samples)

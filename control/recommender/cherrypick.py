@@ -2,9 +2,10 @@
 
 For: a job about which only its own trials are known. Not for: past runs of other jobs (transfer.py). A
 Gaussian process (Matérn 5/2) models the logarithm of the objective, so that noise is relative. The next trial
-has the largest expected improvement times the probability that it keeps the deadline. Source: CherryPick
-(Alipourfard et al., NSDI 2017) §3.3–3.5: a few quasi-random first trials, then stop when the expected
-improvement is below 10 % of the best and at least 6 configurations were tried.
+has the largest expected improvement over the best trial within the bounds, times the probability that it
+keeps deadline and budget. Source: CherryPick (Alipourfard et al., NSDI 2017) §3.3–3.5: a few quasi-random
+first trials, then stop when the expected improvement is below 10 % of the best and at least 6 configurations
+were tried.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 from scipy.stats import qmc
 
 from control.jobs import Objective, Real, Whole
@@ -25,11 +26,10 @@ from control.recommender.ports import (
     Request,
     Stop,
     all_tried,
-    best_tried,
     stop,
     untried,
 )
-from control.recommender.ranking import COVERAGE, Prediction, ranked
+from control.recommender.ranking import COVERAGE, Prediction, keeps_bounds, ranked
 from twinbed import ScenarioError
 
 FIRST_TRIALS = 3
@@ -102,21 +102,15 @@ class CherryPickSearch:
             )
         mean, deviation = _posterior(self.request, observed)
         value = _values(self.request, observed)
-        best = float(value[observed.ok].min()) if observed.ok.any() else float(value.min())
-        gain = expected_improvement(best, mean, deviation) * self._in_time(mean, deviation)
+        kept = self.request.within_bounds(observed)
+        ended = kept if kept.any() else observed.ok
+        best = float(value[ended].min() if ended.any() else value.min())
+        predicted = Prediction(mean - _log_price_s(self.request), deviation, ())
+        gain = expected_improvement(best, mean, deviation) * keeps_bounds(self.request, predicted)
         row = int(np.where(left, gain, -np.inf).argmax())
-        succeeded = best_tried(self.request, observed) is not None
-        if succeeded and len(observed) >= LEAST_TRIALS and gain[row] < self.stop_below:
+        if kept.any() and len(observed) >= LEAST_TRIALS and gain[row] < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
         return Proposal(row, f"largest expected improvement, {gain[row]:.1%} of the best so far")
-
-    def _in_time(self, mean: Real, deviation: Real) -> Real:
-        """Return the probability that each candidate keeps the deadline, float64[n]."""
-        if not np.isfinite(self.request.deadline_s):
-            return np.ones_like(mean)
-        log_time = mean - _log_price_s(self.request)
-        probability: Real = ndtr((np.log(self.request.deadline_s) - log_time) / np.maximum(deviation, 1e-12))
-        return probability
 
 
 def _log_price_s(request: Request) -> Real | float:

@@ -12,18 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from control.jobs import Flags, Objective, Real
+from control.jobs import Real, Whole
 from control.recommender.ports import (
     Observations,
     Proposal,
     Recommendation,
     Request,
     Stop,
+    affordable,
     all_tried,
     stop,
     untried,
 )
-from control.recommender.ranking import Prediction, ranked
+from control.recommender.ranking import Prediction, best_first, ranked
 from twinbed import ScenarioError
 
 TRIALS_PER_TYPE = 3
@@ -51,17 +52,13 @@ class Ernest:
     """Uses only the trials of this job, separately for each type."""
 
     def recommend(self, request: Request) -> list[Recommendation]:
-        """Return the candidates that have a fit; see `_predict`. Raises ScenarioError if no trial has
-        ended."""
-        covered, predicted = _predict(request, request.observed)
-        if not covered.any():
+        """Return the candidates that have a fit; see `_predict`. Raises ScenarioError if there is none."""
+        rows, predicted = _predict(request, request.observed)
+        if not rows.size:
             raise ScenarioError(
                 "Ernest needs small runs of this job, and none has ended; try 2 to 3 per type"
             )
-        rows = np.flatnonzero(covered)
-        reasons = [predicted.reasons[row] for row in rows.tolist()]
-        part = Prediction(predicted.log_time[rows], predicted.deviation[rows], reasons)
-        return ranked(request.among(rows), part)
+        return ranked(request.among(rows), predicted)
 
     def searcher(self, request: Request, seed: int) -> ErnestSearch:
         """Return the search, which takes the cheapest type first; `seed` has no effect."""
@@ -84,15 +81,13 @@ class ErnestSearch:
             if left[row]:
                 name = self.request.candidates.name[row]
                 return Proposal(int(row), f"one of {TRIALS_PER_TYPE} counts of {name} for its fit")
-        covered, predicted = _predict(self.request, observed)
-        if not covered.any():
+        rows, predicted = _predict(self.request, observed)
+        if not rows.size:
             return stop(self.request, observed, "no trial of any type has ended")
-        price = self.request.candidates.price_usd_h if self.request.objective is Objective.COST else 1.0
-        value = np.where(covered, np.exp(predicted.log_time) * price, np.inf)
-        row = int(value.argmin())
+        row = int(rows[best_first(self.request.among(rows), predicted)[0]])
         if not left[row]:
             return stop(self.request, observed, "the best that the fits predict was tried")
-        return Proposal(row, f"best of {int(covered.sum())} predictions")
+        return Proposal(row, f"best of {rows.size} predictions")
 
 
 def _plan(request: Request) -> list[int]:
@@ -110,16 +105,16 @@ def _plan(request: Request) -> list[int]:
     return planned
 
 
-def _predict(request: Request, observed: Observations) -> tuple[Flags, Prediction]:
-    """Return which candidates have a fit, bool[n], and their predictions. A type with enough trials has a fit
-    for all its candidates; any other type only for the width that was tried."""
+def _predict(request: Request, observed: Observations) -> tuple[Whole, Prediction]:
+    """Return the affordable candidates that have a fit, int64[k], and their predictions. A type with enough
+    trials has a fit for all its candidates; any other type only for the width that was tried."""
     candidates = request.candidates
     n = len(candidates)
     share = candidates.parameters.get("data_share", np.ones(n))
     machines = candidates.count.astype(np.float64)
     log_time, deviation = np.zeros(n), np.zeros(n)
     covered = np.zeros(n, dtype=np.bool_)
-    reasons = [""] * n
+    reasons = np.full(n, "", dtype=object)
     ended, time_s = observed.candidate[observed.ok], observed.time_s[observed.ok]
     for name in sorted(set(candidates.name[ended].tolist())):
         of_type = candidates.name[ended] == name
@@ -134,6 +129,6 @@ def _predict(request: Request, observed: Observations) -> tuple[Flags, Predictio
         log_time[rows] = np.log(np.maximum(predicted, 1e-12))
         deviation[rows] = max(error, _LEAST_DEVIATION)
         covered[rows] = True
-        for row in rows:
-            reasons[row] = f"fit of {tried.size} runs on {name}, {error:.0%} off on them"
-    return covered, Prediction(log_time, deviation, reasons)
+        reasons[rows] = f"fit of {tried.size} runs on {name}, {error:.0%} off on them"
+    kept = np.flatnonzero(covered & affordable(request))
+    return kept, Prediction(log_time[kept], deviation[kept], reasons[kept].tolist())

@@ -146,13 +146,8 @@ def _filled(rule: Rule, worker: Worker, server: Server, budget_usd_h: float, cap
     if count < 1:
         raise _too_dear(worker, server, budget_usd_h)
     word = "cheapest" if rule is Rule.COST else "dearest"
-    return Plan(
-        worker.name,
-        count,
-        server.name,
-        server.price_usd_h + count * worker.price_usd_h,
-        f"{worker.name} is the {word} type ({worker.price_usd_h:g} $/h); the bound allows {count}",
-    )
+    reason = f"{worker.name} is the {word} type ({worker.price_usd_h:g} $/h); the bound allows {count}"
+    return _plan(worker, count, server, reason)
 
 
 def _scaled(
@@ -183,14 +178,16 @@ def _scaled(
     if kept is None:
         raise _too_dear(by_price[-1], server, budget_usd_h)
     count, served, worker = kept
-    return Plan(
-        worker.name,
-        count,
-        server.name,
-        server.price_usd_h + count * worker.price_usd_h,
+    reason = (
         f"{server.name} serves {served:.1f} × {worker.name} ({worker.use_bps / 1e6:.0f} Mbit/s each), the "
-        f"fewest of {len(by_price)} types; {count} taken",
+        f"fewest of {len(by_price)} types; {count} taken"
     )
+    return _plan(worker, count, server, reason)
+
+
+def _plan(worker: Worker, count: int, server: Server, reason: str) -> Plan:
+    price_usd_h = server.price_usd_h + count * worker.price_usd_h
+    return Plan(worker.name, count, server.name, price_usd_h, reason)
 
 
 def _too_dear(worker: Worker, server: Server, budget_usd_h: float) -> ScenarioError:

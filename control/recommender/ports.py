@@ -229,21 +229,13 @@ def untried(request: Request, observed: Observations) -> Flags:
     return left
 
 
-def best_tried(request: Request, observed: Observations) -> int | None:
-    """Return the candidate of the best trial within the bounds, None if no trial kept them."""
-    kept = request.within_bounds(observed)
-    if not kept.any():
-        return None
-    value = np.where(kept, observed.objective(request.objective), np.inf)
-    return int(observed.candidate[int(value.argmin())])
-
-
 def stop(request: Request, observed: Observations, reason: str) -> Stop:
     """Return the end of a search. It takes the best trial within the bounds, else the one that came closest,
     else, if all failed, the cheapest candidate."""
-    best = best_tried(request, observed)
-    if best is not None:
-        return Stop(best, reason)
+    kept = request.within_bounds(observed)
+    if kept.any():
+        value = np.where(kept, observed.objective(request.objective), np.inf)
+        return Stop(int(observed.candidate[value.argmin()]), reason)
     if observed.ok.any():
         over = np.maximum(observed.time_s / request.deadline_s, observed.cost_usd / request.budget_usd)
         closest = int(observed.candidate[int(np.where(observed.ok, over, np.inf).argmin())])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from control.jobs import Objective, Real
+from control.jobs import Objective, Real, Whole
 from control.recommender.ports import Interval, Recommendation, Request, affordable
 from twinbed import ScenarioError
 
@@ -55,20 +55,26 @@ def over_bounds(request: Request, predicted: Prediction) -> Real:
     return over
 
 
-def ranked(request: Request, predicted: Prediction, most: int | None = None) -> list[Recommendation]:
-    """Return the first `most` affordable candidates, best first; times and costs are medians.
+def best_first(request: Request, predicted: Prediction) -> Whole:
+    """Return the positions of the affordable candidates, best first, int64[k].
 
     Candidates that keep the bounds with a probability of at least SURE_ENOUGH come first, ordered by the
-    objective. The others follow, the one whose median is closest to its bound first.
+    objective, and at equal cost by time. The others follow, the one whose median is closest to its bound
+    first. Raises ScenarioError if no candidate is affordable.
     """
+    time_s = np.exp(predicted.log_time)
+    value = time_s * request.candidates.price_usd_h if request.objective is Objective.COST else time_s
+    late = keeps_bounds(request, predicted) < SURE_ENOUGH
+    order = np.lexsort((time_s, value, np.where(late, over_bounds(request, predicted), 0.0), late))
+    return order[affordable(request)[order]]
+
+
+def ranked(request: Request, predicted: Prediction, most: int | None = None) -> list[Recommendation]:
+    """Return the first `most` candidates of `best_first`; times and costs are medians."""
     price = request.candidates.price_usd_h
     time_s = np.exp(predicted.log_time)
-    value = time_s * price if request.objective is Objective.COST else time_s
-    probability = keeps_bounds(request, predicted)
-    late = probability < SURE_ENOUGH
-    over = over_bounds(request, predicted)
-    order = np.lexsort((value, np.where(late, over, 0.0), late))
-    order = order[affordable(request)[order]][:most]
+    probability, over = keeps_bounds(request, predicted), over_bounds(request, predicted)
+    order = best_first(request, predicted)[:most]
     factor = np.exp(float(ndtri(0.5 + COVERAGE / 2)) * predicted.deviation)
     bounded = np.isfinite(request.deadline_s) or np.isfinite(request.budget_usd)
     columns = (

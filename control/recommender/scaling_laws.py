@@ -85,9 +85,11 @@ class Reference:
 
 
 def reference(candidates: Candidates) -> Reference:
-    """Return the geometric mean of the candidates' vCPUs and machines."""
+    """Return the geometric mean of the candidates' vCPUs, where they are known, and machines."""
+    vcpus = candidates.vcpus * candidates.count
+    known = vcpus[np.isfinite(vcpus)]
     return Reference(
-        vcpus=float(np.exp(np.log(candidates.vcpus * candidates.count).mean())),
+        vcpus=float(np.exp(np.log(known).mean())) if known.size else 1.0,
         machines=float(np.exp(np.log(candidates.count).mean())),
     )
 

@@ -97,9 +97,13 @@ class Scavenger:
         return ranked(some, Prediction(np.log(time_s[known]), deviation[known], [reason] * known.size))
 
     def searcher(self, request: Request, seed: int) -> ScavengerSearch:
-        """Return the search; `seed` has no effect. Raises ScenarioError without batch sizes."""
+        """Return the search; `seed` has no effect. Raises ScenarioError without batch sizes or samples."""
         del seed
         first_batch(request)
+        if not request.job.samples > 0:
+            raise ScenarioError(
+                f"job {request.job.name}: a search of batch sizes needs `samples` in its file"
+            )
         if np.isnan(request.candidates.batch).any():
             raise ScenarioError("scavenger chooses among batch sizes; give some with --batches")
         return ScavengerSearch(request, self.spend, self.window)
@@ -122,8 +126,9 @@ class ScavengerSearch:
         spent = len(observed) * self.window * first_batch(request) / request.job.samples
         if spent > self.spend:
             return stop(request, observed, f"trials have taken {spent:.0%} of the job's steps")
-        # The fewest workers and the smallest batch of a type, which is B0's if possible.
-        begin = np.lexsort((among.batch, among.count, among.name))
+        # The fewest workers of a type, with the batch nearest to the job's own.
+        away = np.abs(np.log(among.batch / _batch(request.job)))
+        begin = np.lexsort((among.batch, away, among.count, among.name))
         for name in np.unique(among.name):
             own = begin[(among.name[begin] == name) & allowed[begin]]
             if own.size and not tried[own].any():

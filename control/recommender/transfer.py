@@ -24,7 +24,6 @@ from control.recommender.ports import (
     Request,
     Stop,
     all_tried,
-    best_tried,
     stop,
     untried,
 )
@@ -113,10 +112,8 @@ class TransferSearch:
         if not left.any():
             return all_tried(self.request, observed)
         posterior = condition(self.prior, observed)
-        best = best_tried(self.request, observed)
-        value = np.inf
-        if best is not None:
-            value = float(np.log(observed.objective(self.request.objective)[observed.candidate == best][0]))
+        kept = self.request.within_bounds(observed)
+        value = float(np.log(observed.objective(self.request.objective)[kept].min(initial=np.inf)))
         generator = np.random.default_rng([self.seed, len(observed)])
         rows = self._shortlist(posterior, np.flatnonzero(left))
         hypotheses = posterior.hypotheses()
@@ -124,7 +121,7 @@ class TransferSearch:
         far = self.far[len(observed) >= FIRST_TRIALS]
         gains = np.array([expected_gain(drawn, value, far) for drawn in draws])
         probability = np.array([share for share, _ in hypotheses])
-        if best is not None and (probability @ gains).max() < self.stop_below:
+        if kept.any() and (probability @ gains).max() < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
         # The likelier hypothesis decides alone. If it is wrong, its trial soon makes it the less likely one.
         likelier = int(probability.argmax())

@@ -138,12 +138,8 @@ class FinishTimeFair(Shares):
 
     def _passed_alone_s(self, state: State, alone: Real) -> Real:
         """Return the time that each job's steps so far would have taken in its equal part, s, float64[n]."""
-        grown = int(state.job.max(initial=-1)) + 1
-        if grown > self._left.size:
-            more = grown - self._left.size
-            self._alone_s = np.append(self._alone_s, np.zeros(more))
-            self._left = np.append(self._left, np.full(more, np.nan))
-            self._speed = np.append(self._speed, np.ones(more))
+        self._alone_s = state.grown(self._alone_s)
+        self._left, self._speed = state.grown(self._left, np.nan), state.grown(self._speed, 1.0)
         known = ~np.isnan(self._left[state.job])
         done = np.where(known, self._left[state.job] - state.left_steps, 0.0)
         # Work that a fault undid and that was repeated counts only once.
@@ -211,7 +207,8 @@ class Rounds(Scheduler):
         """Return the jobs of the next round. Shares are computed again after an arrival, an end or a
         fault.
         """
-        self._grow(state)
+        self._x, self._deficit = state.grown(self._x), state.grown(self._deficit)
+        self._received_s = state.grown(self._received_s, self._settings.round_s / 2)
         self._account(state)
         present = np.sort(state.job)
         changed = self._up is None or not np.array_equal(state.up, self._up)
@@ -263,11 +260,3 @@ class Rounds(Scheduler):
         if present.size:
             self._x[state.job] = self._policy.shares(state)
         self._jobs, self._up, self._reset_s = present, state.up.copy(), state.now_s
-
-    def _grow(self, state: State) -> None:
-        missing = int(state.job.max(initial=-1)) + 1 - len(self._x)
-        if missing > 0:
-            more = np.zeros((missing + len(self._x), self._x.shape[1]))
-            self._x = np.concatenate((self._x, more))
-            self._deficit = np.concatenate((self._deficit, more))
-            self._received_s = np.concatenate((self._received_s, more + self._settings.round_s / 2))

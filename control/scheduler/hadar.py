@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from control.scheduler.model import Assignment, Cluster, Real, State, Whole
-from control.scheduler.placement import Lines, Room, together_throughput
+from control.scheduler.placement import Lines, Room, first_gpus, held_lines, together_throughput
 from control.scheduler.ports import Scheduler
 from control.settings import check, parameter
 
@@ -68,7 +68,7 @@ class Hadar(Scheduler):
         fastest = rate.max(axis=1) * state.gpus
         utility = self._utility(state, work, fastest)
         order = np.lexsort((state.job, state.submit_s, -utility))
-        held = _held_lines(state)
+        held = held_lines(state)
         later: list[int] = []
         for row in order.tolist():
             if not room.free.any():
@@ -170,7 +170,7 @@ class HadarE(Hadar):
         servers = {row: set(given.server[given.row == row].tolist()) for row in np.unique(given.row).tolist()}
         # Only a gang that is on a single server is copied.
         able = [row for row in order.tolist() if len(servers.get(row, ())) == 1]
-        held = _held_lines(state)
+        held = held_lines(state)
         while able and room.free.any():
             again = []
             for row in able:
@@ -193,19 +193,4 @@ def _cheapest(free: Whole, per_work: Real, wanted: int) -> Lines | None:
     """Return the GPUs with the least price per work, None if there are too few."""
     order = np.argsort(per_work, kind="stable")
     order = order[np.isfinite(per_work[order])]
-    reached = np.cumsum(free[order])
-    if not reached.size or reached[-1] < wanted:
-        return None
-    last = int(np.searchsorted(reached, wanted))
-    gpus = free[order[: last + 1]].copy()
-    gpus[-1] -= reached[last] - wanted
-    return order[: last + 1], gpus
-
-
-def _held_lines(state: State) -> dict[int, Lines]:
-    """Return each job's present GPUs, by row."""
-    held = state.held
-    order = np.argsort(held.row, kind="stable")
-    rows, first = np.unique(held.row[order], return_index=True)
-    parts = zip(np.split(held.server[order], first[1:]), np.split(held.gpus[order], first[1:]), strict=True)
-    return dict(zip(rows.tolist(), parts, strict=False))
+    return first_gpus(order, free[order], wanted)

@@ -193,3 +193,11 @@ class State:
     def by_arrival(self) -> Whole:
         """Return the rows in the order of arrival, int64[n]."""
         return np.lexsort((self.job, self.submit_s))
+
+    def grown(self, values: Real, fill: float = 0.0) -> Real:
+        """Return a scheduler's values by job id, with room for all present jobs; new places hold `fill`."""
+        missing = int(self.job.max(initial=-1)) + 1 - len(values)
+        if missing <= 0:
+            return values
+        # The array doubles, so that jobs that arrive one by one rarely copy it.
+        return np.concatenate((values, np.full((missing + len(values), *values.shape[1:]), fill)))

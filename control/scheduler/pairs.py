@@ -17,13 +17,7 @@ import scipy
 
 from control.scheduler.model import Cluster, Flags, Real, State, Whole
 from control.scheduler.placement import together_throughput
-from control.scheduler.programmes import Level, filled, raise_level
-
-_SLACK = 1e-6
-"""Relative slack of a level found before, so that rounding cannot make the next programme infeasible."""
-
-_EASIEST = 1e6
-"""A class whose rates exceed those of the hardest class by this factor need not reach a higher level."""
+from control.scheduler.programmes import EASIEST, SLACK, Level, filled, raise_level
 
 _ROUNDING = 1e-9
 """Shares and gains below this count as 0."""
@@ -139,10 +133,10 @@ def _solved(columns: _Columns, rate: Real, count: Whole, capacity: Whole) -> Rea
 
     def level(reached: Real, rows: Flags) -> Level:
         scale = float((best / count)[rows].min())
-        unit = np.maximum(scale, best / count / _EASIEST)
+        unit = np.maximum(scale, best / count / EASIEST)
         unit = np.where(rows, unit, np.where(reached > 0, reached, np.inf))
         reach = scipy.sparse.coo_array((speeds / unit[of], (of, column)), shape=(classes, size)).tocsr()
-        floor = np.where(rows | (reached <= 0), 0.0, _SLACK - 1)
+        floor = np.where(rows | (reached <= 0), 0.0, SLACK - 1)
         x, z, tight = raise_level(reach, uses, most, np.full(size, np.inf), rows, floor)
         return Level(x.clip(0), z * scale, tight)
 

@@ -96,13 +96,18 @@ class Room:
 
 def _emptiest(servers: Whole, free: Whole, wanted: int) -> Lines | None:
     order = np.argsort(-free, kind="stable")
-    reached = np.cumsum(free[order])
+    return first_gpus(servers[order], free[order], wanted)
+
+
+def first_gpus(servers: Whole, free: Whole, wanted: int) -> Lines | None:
+    """Return `wanted` GPUs on the first of these servers, None if they have too few. free: GPUs of each."""
+    reached = np.cumsum(free)
     if not reached.size or reached[-1] < wanted:
         return None
     last = int(np.searchsorted(reached, wanted))
-    gpus = free[order[: last + 1]].copy()
+    gpus = free[: last + 1].copy()
     gpus[-1] -= reached[last] - wanted
-    return servers[order[: last + 1]], gpus
+    return servers[: last + 1], gpus
 
 
 def greedy(sizes: Whole, capacity: int) -> Flags:
@@ -124,6 +129,15 @@ def held_type(cluster: Cluster, state: State) -> Whole:
     kinds = np.full(len(state), -1)
     kinds[state.held.row] = cluster.server_type[state.held.server]
     return kinds
+
+
+def held_lines(state: State) -> dict[int, Lines]:
+    """Return each job's present GPUs, by row."""
+    held = state.held
+    order = np.argsort(held.row, kind="stable")
+    rows, first = np.unique(held.row[order], return_index=True)
+    parts = zip(np.split(held.server[order], first[1:]), np.split(held.gpus[order], first[1:]), strict=True)
+    return dict(zip(rows.tolist(), parts, strict=False))
 
 
 def settle(cluster: Cluster, state: State, wanted: Whole) -> Assignment:

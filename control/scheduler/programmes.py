@@ -21,10 +21,10 @@ from twinbed import InvariantError
 Sparse = Any
 """A scipy.sparse.csr_array. Parts of scipy are loaded at their first use: every command reads this file."""
 
-_SLACK = 1e-6
+SLACK = 1e-6
 """Relative slack of a level found before, so that rounding cannot make the next programme infeasible."""
 
-_EASIEST = 1e6
+EASIEST = 1e6
 """A row whose rates exceed those of the hardest row by this factor need not reach a higher level."""
 
 
@@ -86,10 +86,10 @@ def max_min(demand: Demand, rate: Real, least: Real | None = None, raised: Flags
     # The hardest row sets the scale, so that the solver's tolerance is small relative to every level.
     hardest = rate.max(axis=1)
     scale = float(hardest[raised].min())
-    unit = np.maximum(scale, hardest / _EASIEST)
+    unit = np.maximum(scale, hardest / EASIEST)
     # The scale of a row that is not raised is its own level.
     unit = np.where(raised, unit, np.where(least > 0, least, np.inf))
-    floor = np.where(raised | (least <= 0), 0.0, _SLACK - 1)
+    floor = np.where(raised | (least <= 0), 0.0, SLACK - 1)
     uses = scipy.sparse.vstack((_by_row(np.ones_like(rate)), _by_type(demand, rows, kinds)), format="csr")
     most = np.concatenate((np.ones(rows), demand.capacity.astype(float)))
     upper = np.where(fits, 1.0, 0.0).ravel()

@@ -40,11 +40,14 @@ class Fifo(Scheduler):
             if _place(room, state, row, self._random, fastest=self._fastest):
                 waiting = waiting[1:]
             elif self._backfill:
-                # A job of the same size with the same constraints does not fit either.
-                alike = (state.gpus[waiting] >= state.gpus[row]) & (
-                    (state.throughput[waiting, :, 0] > 0) <= (state.throughput[row, :, 0] > 0)
-                ).all(axis=1)
-                alike &= state.together[waiting] | ~state.together[row]
+                # A job with the same constraints that is as large does not fit either. A larger one may, if
+                # it must stay together: no server may be large enough, and then it takes a rack's servers.
+                able = state.throughput[:, :, 0] > 0
+                alike = (able[waiting] <= able[row]).all(axis=1)
+                if state.together[row]:
+                    alike &= state.together[waiting] & (state.gpus[waiting] == state.gpus[row])
+                else:
+                    alike &= state.gpus[waiting] >= state.gpus[row]
                 waiting = waiting[~alike]
             else:
                 break

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from control.scheduler.gavel import GavelSettings
-from control.scheduler.model import Assignment, Cluster, Flags, State, Whole
+from control.scheduler.model import Assignment, Cluster, State, Whole
 from control.scheduler.pairs import UnitShares
-from control.scheduler.placement import Lines, Room, held_type, together_throughput
+from control.scheduler.placement import Lines, Room, held_lines, held_type, together_throughput
 from control.scheduler.ports import Scheduler
 
 
@@ -111,7 +111,7 @@ class SharedRounds(Scheduler):
 
     def _placed(self, state: State, rows: Whole, chosen: list[tuple[int, int]]) -> Assignment:
         """Return GPUs for the chosen units. A unit keeps the servers that one of its jobs has on the type."""
-        room, held, on = Room(self._cluster, state), _held(state), held_type(self._cluster, state)
+        room, held, on = Room(self._cluster, state), held_lines(state), held_type(self._cluster, state)
         pairs: list[tuple[int, int]] = []
         fresh: list[tuple[int, int]] = []
 
@@ -166,10 +166,3 @@ class SharedRounds(Scheduler):
         self._received_s = np.full_like(self._x, half_s)
         self._on = np.full(len(self._x), -1)
         self._jobs, self._up, self._reset_s = present, state.up.copy(), state.now_s
-
-
-def _held(state: State) -> dict[int, Lines]:
-    """Return each job's present GPUs, by row."""
-    held = state.held
-    rows: dict[int, Flags] = {row: held.row == row for row in np.unique(held.row).tolist()}
-    return {row: (held.server[mine], held.gpus[mine]) for row, mine in rows.items()}

@@ -107,7 +107,7 @@ class Tiresias(Scheduler):
         return min(at_s, float(self._promotion_s(state)[~running].min(initial=np.inf)))
 
     def _attained(self, state: State) -> Real:
-        self._grow(state)
+        self._base = state.grown(self._base)
         attained: Real = state.attained_gpu_s - self._base[state.job, 0]
         return attained
 
@@ -124,8 +124,3 @@ class Tiresias(Scheduler):
         starved = ~state.running() & (self._promotion_s(state) <= state.now_s + 1e-6)
         jobs = state.job[starved]
         self._base[jobs, 0], self._base[jobs, 1] = state.attained_gpu_s[starved], state.ran_s[starved]
-
-    def _grow(self, state: State) -> None:
-        missing = int(state.job.max(initial=-1)) + 1 - len(self._base)
-        if missing > 0:
-            self._base = np.concatenate((self._base, np.zeros((missing + len(self._base), 2))))

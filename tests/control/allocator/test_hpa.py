@@ -59,6 +59,12 @@ def test_a_replica_without_a_metric_counts_as_busy_on_the_way_down():
     assert wanted([0.3, GONE]) == 2  # 65 % would turn round
 
 
+def test_a_replica_without_a_metric_counts_as_at_the_target_where_that_is_above_the_request():
+    # 90 % of two and 150 % of the third is 110 %, 0.73 × 3; with 100 % of the third, two would be enough
+    # (replica_calculator.go, fallbackUtilization).
+    assert wanted([0.9, 0.9, GONE], target=1.5) == 3
+
+
 def test_a_replica_without_a_metric_changes_nothing_where_the_others_are_at_the_target():
     assert wanted([0.5, 0.5, GONE]) == 3
 
@@ -75,7 +81,13 @@ def test_a_replica_that_is_not_ready_counts_as_idle_on_the_way_up_and_not_at_all
 
 @pytest.mark.parametrize(
     ("usage", "requests", "ready"),
-    [([GONE, GONE], 1.0, True), ([1.0, 1.0], [1.0, np.nan], True), ([1.0], 0.0, True), ([1.0], 1.0, False)],
+    [
+        ([GONE, GONE], 1.0, True),
+        ([1.0, 1.0], [1.0, np.nan], True),
+        ([1.0], 0.0, True),
+        ([1.0, GONE], [0.0, 1.0], True),
+        ([1.0], 1.0, False),
+    ],
 )
 def test_without_metrics_or_requests_nothing_is_changed(usage, requests, ready):
     assert wanted(usage, requests, ready) == len(usage)

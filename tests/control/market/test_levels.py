@@ -55,6 +55,7 @@ def test_machines_are_lost_when_fewer_than_needed_are_left() -> None:
     [
         ((), "at least one"),
         (((1, 1), (1, 2)), "must ascend"),
+        (((0, 1), (np.nan, 2), (3, 1)), "none may be NaN"),
         (((0, -1), (1, 1)), "NaN or negative"),
         (((0, 1), (1, np.nan)), "NaN or negative"),
     ],

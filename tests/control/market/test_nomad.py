@@ -129,3 +129,21 @@ def test_a_held_zone_is_not_probed_and_idle_ones_are() -> None:
         if decision.probes is not None:
             probed.append((tick, decision.probes[0].tolist()))
     assert probed == [(12, [False, True, True]), (24, [False, True, True])]
+
+
+def test_many_short_lifetimes_leave_a_long_one_finite() -> None:
+    # The last lifetime is the shortest of 300, so that γ* is 300 and hardly any survival is left after 4 h.
+    made = seen(*[(1200.0, True)] * 290, *[(3600.0 + 600 * age, True) for age in range(9)], (600.0, True))
+    made.see(True, 1e6)
+    expected_s = [made.expected_s(1e6 + age_s, 0.0) for age_s in (0.0, 4 * HOUR)]
+    assert np.isfinite(expected_s).all()
+    assert min(expected_s) > 0
+
+
+@pytest.mark.parametrize("name", ["sky-nomad", "available-progress", "value-progress", "planned"])
+def test_a_policy_forgets_one_market_before_the_next(name: str) -> None:
+    there = np.random.default_rng(3).random((2, TERMS.ticks, 3)) < 0.5
+    one, other = Windows(there, np.ones(there.shape)), Windows(there[:1], np.ones(there[:1].shape))
+    used = make(name, TERMS)
+    play(used, TERMS, one)
+    assert (play(used, TERMS, other).choice == play(make(name, TERMS), TERMS, other).choice).all()

@@ -87,6 +87,13 @@ def test_a_search_tries_the_cheapest_of_those_in_time():
     assert asked.candidates.configuration(step.candidate) == cheapest.configuration
 
 
+def test_a_search_without_a_cluster_in_time_tries_the_first_of_the_ranking():
+    asked = replace(question(("k80", 1, 3600.0, True)), deadline_s=60.0)
+    step = method().searcher(asked, 0).propose(asked.observed)
+    assert isinstance(step, Proposal)
+    assert asked.candidates.configuration(step.candidate) == method().recommend(asked)[0].configuration
+
+
 def test_models_without_data_have_no_speed():
     assert np.isnan(relative_speed("AMD V520"))
 

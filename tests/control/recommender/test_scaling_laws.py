@@ -1,5 +1,7 @@
 """Laws of scaling, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,3 +49,11 @@ def test_a_law_gives_weight_to_laws_near_it() -> None:
     assert smoothed(points, np.array([1.0, 0.0, 0.0])) == pytest.approx(kernel / kernel.sum(), abs=1e-6)
     assert smoothed(points, np.array([0.0, 0.0, 1.0])) == pytest.approx([0, 0, 1], abs=1e-6)
     assert smoothed(points, np.zeros(3)) == pytest.approx(np.full(3, 1 / 3))
+
+
+def test_a_type_of_unknown_size_does_not_hide_the_size_of_the_others() -> None:
+    among = clusters()
+    vcpus = np.append(among.vcpus[:-1], np.nan)
+    at = reference(replace(among, vcpus=vcpus))
+    assert at.vcpus == reference(among.take(np.arange(len(among) - 1))).vcpus
+    assert reference(replace(among, vcpus=np.full(len(among), np.nan))).vcpus == 1.0

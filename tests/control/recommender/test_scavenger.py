@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from control.goodput import Speed
 from control.jobs import Configuration, InstanceType, Job, Objective, candidates
 from control.recommender.ports import Proposal, Request, Stop, no_observations
-from control.recommender.scavenger import Scavenger, noise_in_use, to_goal, worth
+from control.recommender.scavenger import Scavenger, noise_in_use, to_goal, usual_batches, worth
 from twinbed import ScenarioError
 
 TYPES = {"c4": InstanceType("c4", "made-up", 4, 16)}
@@ -65,6 +65,18 @@ def test_every_type_that_is_affordable_is_begun_with_its_fewest_workers(budget_u
     assert rows[search.propose(observed).candidate] == Configuration("c4", 1, 32)
     step = search.propose(observed.with_trial(1, 100.0, 1.0, True))
     assert isinstance(step, Stop) if second is None else rows[step.candidate] == Configuration(second, 1, 32)
+
+
+def test_the_search_begins_with_the_job_s_own_batch_where_smaller_ones_are_offered() -> None:
+    rows = [Configuration("c4", count, batch) for count in (2, 1) for batch in usual_batches(JOB)]
+    request = Request(JOB, candidates(TYPES, {"c4": 1.0}, rows))
+    search, observed = Scavenger().searcher(request, 0), no_observations()
+    tried = []
+    for _ in range(4):
+        step = search.propose(observed)
+        tried.append((rows[step.candidate].workers, rows[step.candidate].batch))
+        observed = observed.with_trial(step.candidate, 60.0, 1.0, ok=False)
+    assert tried == [(1, 32), (1, 16), (1, 64), (1, 8)]
 
 
 @settings(max_examples=25, deadline=None)
@@ -144,6 +156,8 @@ def test_the_ranking_is_by_goodput_and_what_is_missing_is_named() -> None:
         Scavenger().recommend(request)
     with pytest.raises(ScenarioError, match="needs `batch`"):
         Scavenger().searcher(Request(Job("none"), AMONG), 0)
+    with pytest.raises(ScenarioError, match="job endless: a search of batch sizes needs `samples`"):
+        Scavenger().searcher(Request(Job("endless", batch=32), AMONG), 0)
     plain = candidates(TYPES, {"c4": 1.0}, [Configuration("c4", 1)])
     with pytest.raises(ScenarioError, match="give some with --batches"):
         Scavenger().searcher(Request(JOB, plain), 0)

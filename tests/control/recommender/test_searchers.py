@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.jobs import Job, Objective
+from control.jobs import History, Job, Objective
 from control.recommender import RECOMMENDERS, choose, make
 from control.recommender.analytic import Analytic
 from control.recommender.cherrypick import CherryPick
 from control.recommender.ernest import Ernest, fit, terms
 from control.recommender.fc2 import Server
 from control.recommender.plain_search import Exhaustive
-from control.recommender.ports import Proposal, Request, Stop, no_observations, stop
+from control.recommender.ports import Observations, Proposal, Request, Stop, no_observations, stop
 from control.recommender.transfer import Transfer
 from tests.control.recommender.made_jobs import clusters, made_history, observed_of, time_of
 from twinbed import ScenarioError
@@ -123,6 +123,27 @@ def test_cherrypick_takes_the_cheapest_cluster_among_those_in_time() -> None:
     assert cost_usd[step.best] <= 1.25 * cost_usd[time_s <= deadline_s].min()
 
 
+def searched(request: Request, history: History) -> tuple[Stop, Observations]:
+    """Return the end of CherryPick's search for the first job of a history, and its trials."""
+    search, observed = CherryPick().searcher(request, 0), no_observations()
+    while isinstance(step := search.propose(observed), Proposal):
+        observed = observed.with_trial(step.candidate, *history.run(0, step.candidate))
+    return step, observed
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_cherrypick_takes_the_fastest_cluster_among_those_within_the_budget(seed: int) -> None:
+    history = made_history(1, seed, noise=0.0)
+    time_s, cost_usd = history.time_s[0], history.cost_usd[0]
+    budget_usd = float(np.quantile(cost_usd, 0.25))
+    assert cost_usd[time_s.argmin()] > budget_usd
+    request = Request(Job("new"), history.candidates, Objective.TIME, budget_usd=budget_usd)
+    step, observed = searched(request, history)
+    assert len(observed) < 30
+    assert cost_usd[step.best] <= budget_usd
+    assert time_s[step.best] <= 1.25 * time_s[cost_usd <= budget_usd].min()
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("exhaustive", "cheapest of 47 clusters left, 0.296 $/h"), ("random", "drawn from 47 clusters left")],
@@ -180,6 +201,22 @@ def test_ernest_tries_three_widths_of_each_type_and_then_the_best_by_its_fits() 
     assert "fits predict was tried" in step.reason
 
 
+def test_ernest_looks_for_the_cheapest_in_time_among_the_affordable() -> None:
+    among = clusters((1, 2, 4, 8, 16))
+    time_s = time_of(among, serial=0.05, need_gib=0.0, penalty=1.0, size=1000.0)
+    cost_usd = time_s / 3600 * among.price_usd_h
+    request = Request(Job("new"), among, budget_usd_h=4.0, deadline_s=1200.0)
+    allowed = (time_s <= 1200.0) & (among.price_usd_h <= 4.0)
+    best = int(np.where(allowed, cost_usd, np.inf).argmin())
+    assert among.count[best] in (2, 8)  # widths that the plan leaves out
+    search, observed = Ernest().searcher(request, 0), no_observations()
+    while isinstance(step := search.propose(observed), Proposal):
+        assert among.price_usd_h[step.candidate] <= 4.0
+        row = step.candidate
+        observed = observed.with_trial(row, float(time_s[row]), float(cost_usd[row]), True)
+    assert step.best == best
+
+
 def test_ernest_begins_by_name_where_types_cost_the_same() -> None:
     among = clusters()
     # Six types of one price: of their orders a set would keep the first by name in one process of six.
@@ -220,6 +257,25 @@ def test_the_analytic_model_answers_for_transfer_only_while_nothing_else_is_know
     taught = replace(request, history=HISTORY), request.seen(observed_of(HISTORY, 0, [3]))
     for other in (nothing, replace(request, expected_s=None), *taught):
         assert isinstance(choose("transfer", other), Transfer)
+
+
+def test_past_jobs_with_too_few_runs_teach_nothing() -> None:
+    among = clusters()
+    request = Request(Job("new"), among, expected_s=np.full(len(among), 60.0))
+    few = HISTORY.take([0, 1])
+    few.ok[:, 2:] = False
+    assert isinstance(choose("transfer", replace(request, history=few)), Analytic)
+    few.ok[0, :3] = True
+    assert isinstance(choose("transfer", replace(request, history=few)), Transfer)
+
+
+def test_clusters_that_cost_nothing_are_ranked_by_time() -> None:
+    among = clusters()
+    expected_s = time_of(among, serial=0.05, need_gib=1.0, penalty=1.0, size=1000.0)
+    ranking = Analytic().recommend(
+        Request(Job("new"), among.repriced(np.zeros(len(among))), expected_s=expected_s)
+    )
+    assert [row.time_s for row in ranking] == sorted(row.time_s for row in ranking)
 
 
 def test_the_analytic_model_tries_the_first_of_its_ranking_and_stops() -> None:

@@ -11,7 +11,15 @@ from control.recommender.analytic import DEVIATION, Level, level
 from control.recommender.ports import Proposal, Request, no_observations
 from control.recommender.posterior import condition
 from control.recommender.prior import Prior, fit_prior
-from control.recommender.transfer import Transfer, TransferSearch, rank, time_limit
+from control.recommender.transfer import (
+    FAR,
+    FAR_AT_FIRST,
+    STOP_BELOW,
+    Transfer,
+    TransferSearch,
+    rank,
+    time_limit,
+)
 from tests.control.recommender.made_jobs import clusters, history_of, made_history, observed_of, time_of
 
 HISTORY = made_history(8)
@@ -192,3 +200,12 @@ def test_ten_thousand_candidates_are_ranked_and_searched() -> None:
     assert isinstance(step, Proposal)
     usd = search.predicted(no_observations())[0] + np.log(among.price_usd_h)
     assert usd[step.candidate] < np.median(usd)
+
+
+def test_a_cluster_that_failed_and_then_ended_counts_by_the_trial_that_ended(prior: Prior) -> None:
+    search = TransferSearch(
+        Request(Job("new"), HISTORY.candidates), prior, 0, STOP_BELOW, (FAR_AT_FIRST, FAR)
+    )
+    time_s, cost_usd, _ = HISTORY.run(0, 0)
+    seen = no_observations().with_trial(0, time_s / 100, cost_usd / 100, False)
+    assert isinstance(search.propose(seen.with_trial(0, time_s, cost_usd, True)), Proposal)

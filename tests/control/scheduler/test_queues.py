@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.scheduler import make
+from control.scheduler.model import Assignment
 from control.scheduler.placement import greedy
 from tests.control.scheduler.worlds import after, cluster, lines, state, table
 
@@ -39,6 +40,15 @@ def test_backfill_tries_a_job_as_large_that_has_more_places() -> None:
     # Job 0 must stay together, and job 1 need not.
     before = state(apart, [3, 3], together=np.array([True, False]))
     assert lines(before, make("fifo-backfill", apart, 0).on_round(before)) == {(1, 0, 2), (1, 1, 1)}
+
+
+def test_backfill_tries_a_larger_job_that_must_stay_together_on_the_servers_of_a_rack() -> None:
+    where = cluster((0, 4), (0, 4), (0, 4))
+    # The running jobs leave 2 GPUs on each server: too few for a gang of 3, but not for one of 5.
+    held = Assignment(np.arange(3), np.arange(3), np.full(3, 2))
+    before = state(where, [2, 2, 2, 3, 5], together=np.ones(5, np.bool_), held=held)
+    given = make("fifo-backfill", where, 0).on_round(before)
+    assert {row for row, _, _ in lines(before, given)} == {0, 1, 2, 4}
 
 
 def test_a_gang_takes_the_fullest_server_that_holds_it() -> None:
