@@ -65,12 +65,14 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
     speeds: dict[str, Value] = {}
     for label, batch in zip(STEPS, batches(), strict=True):
         progress(label, 0.0)
-        starts, restarts, per_core_s = _measure(batch, effort)
         # Processes that start together share the cores. The twin computes that for larger gangs.
-        if all(gpus == 1 for _, gpus in batch):
+        alone = all(gpus == 1 for _, gpus in batch)
+        # Ends come first: the first start of a program reads its files from the disk, and is not measured.
+        end_s += _ends(batch) if alone else []
+        starts, restarts, per_core_s = _measure(batch, effort)
+        if alone:
             start_s += starts
             restart_s += restarts
-            end_s += _ends(batch)
         for (job, gpus), rate in zip(batch, per_core_s, strict=True):
             said = f"measured: at a quota of {GPU_CORES:g} cores a process, {effort.seconds:g} s"
             speeds[f"training.{key_of(job, gpus)}"] = Value(rate, "steps/core/s", said)
