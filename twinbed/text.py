@@ -26,8 +26,8 @@ def nearest(name: str, known: Collection[str], otherwise: str | None = None) -> 
 
 
 def counted(number: float, noun: str, nouns: str = "") -> str:
-    """Return a number with its noun: `1 sample`, `1,200 samples`, `0.5 cores`. nouns: the plural, if it is not
-    the noun with an s."""
+    """Return a number with its noun: `1 sample`, `1,200 samples`, `0.5 cores`. nouns: the plural, if it is
+    not the noun with an s."""
     return f"{number:,.15g} {noun if number == 1 else nouns or noun + 's'}"
 
 
