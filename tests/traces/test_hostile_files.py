@@ -124,7 +124,7 @@ def test_gzip_that_expands_without_measure_is_refused(tmp_path: Path) -> None:
 def test_few_lines_that_span_a_large_grid_are_refused(tmp_path: Path) -> None:
     lines = "".join(f"c{number},{number},1\n" for number in range(4000))
     path = written(tmp_path / "it.csv", "container,time,cpu\n" + lines)
-    assert "4000 intervals × 4000 containers are more than max_cells = 12000000" in refused(load, path)
+    assert "4,000 intervals × 4,000 containers are more than max_cells = 12000000" in refused(load, path)
 
 
 @pytest.mark.parametrize(

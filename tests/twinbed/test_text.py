@@ -15,7 +15,7 @@ from twinbed.text import are, counted
         (2, "", "2 samples"),
         (1.0, "", "1 sample"),
         (0.5, "", "0.5 samples"),
-        (12_345_678, "", "12345678 samples"),
+        (12_345_678, "", "12,345,678 samples"),
         (2, "of these", "2 of these"),
     ],
 )
