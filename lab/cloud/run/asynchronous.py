@@ -131,8 +131,8 @@ def _table(
         parts = ((plan.workers.get(kind.name, 0) - started, 0, *spot), (started, started, *new))
         for workers, start, market, price in parts:
             if workers:
-                values = (kind.name, workers, start, market, price)
-                rows.append({column.key: value for column, value in zip(_COLUMNS, values, strict=True)})
+                row: Record = {"type": kind.name, "workers": workers, "start": start, "market": market}
+                rows.append({**row, "price_usd_h": price})
     facts |= {
         "predicted": f"{plan.time_s:.0f} s of {question.time_s:.0f} s, {plan.iterations} pushes",
         "cost": f"{plan.cost_usd:.2f} $" + (f", and {server_usd:.2f} $ of the server" if server_usd else ""),
