@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from traces.load import load
+from traces.readers import table
 from twinbed import TraceError
 
 Write = Callable[..., Path]
@@ -301,3 +302,20 @@ def test_a_column_without_any_value_is_as_good_as_none(write: Write) -> None:
     trace = load(write("container,time,cpu,memory_mib,rx_bytes\nweb,0,1,,\nweb,1,1,, \n"))
     assert trace.rx_bytes is None
     assert trace.memory_bytes.tolist() == [[0], [0]]
+
+
+def test_a_word_at_the_end_of_a_long_file_is_found_soon(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    number = table._number
+
+    def counting(cell: str) -> float:
+        looked.append(cell)
+        return number(cell)
+
+    monkeypatch.setattr(table, "_number", counting)
+    path = write("time,web\n" + "".join(f"{i},1\n" for i in range(20_000)) + "20000,lots\n20001,none\n")
+    with pytest.raises(TraceError, match="line 20002, column web: 'lots', expected a finite number"):
+        load(path)
+    assert len(looked) <= 4096

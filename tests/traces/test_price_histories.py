@@ -85,3 +85,8 @@ def test_every_public_trace_of_spot_machines_is_read(public_data: Data):
         t_s, available = prices.availability(path)
         assert t_s.size == available.size > 0
         assert (available >= 0).all()
+
+
+def test_a_number_between_unusual_blanks_is_a_number(tmp_path: Path):
+    t_s, machines = prices.availability(written(tmp_path, "t_s,available\n0,4\x1e\n10,2\n"))
+    assert (t_s.tolist(), machines.tolist()) == ([0.0, 10.0], [4.0, 2.0])

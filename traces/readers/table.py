@@ -56,6 +56,9 @@ _BLANK = b", \t\r\n"
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _GZIP_MARK = b"\x1f\x8b"
 
+_SLICE = 4096
+"""Number of cells that are read together where some cell is no number."""
+
 
 class _CheckedText:
     """The text of a CSV for a parser. Each line is checked before it is handed on. Blank lines are left out.
@@ -263,7 +266,7 @@ def numbers(
     try:
         values = np.asarray(filled.cast(pa.float64()), np.float64)
     except pa.ArrowInvalid:
-        values = np.array([_number(cell) for cell in filled.to_pylist()], np.float64)
+        values = _until_no_number(filled)
     bad = ~(np.abs(values) <= LARGEST)
     if blank_is_nan:
         bad &= ~np.asarray(blank)
@@ -293,7 +296,9 @@ def read_known(path: Path, columns: Sequence[str], needed: Sequence[str] = (), *
             bad = (np.abs(values) > LARGEST) | (np.isnan(values) & (name in needed))
             refuse(path, frame[name].astype("str").fillna(""), bad, "a finite number")
         else:
-            numbers(path, frame[name].astype("str").fillna(""), blank_is_nan=name not in needed)
+            # A blank that only Python knows is around a number, so pandas took the column for text.
+            cells = frame[name].astype("str").fillna("")
+            frame[name] = numbers(path, cells, blank_is_nan=name not in needed)
     return frame
 
 
@@ -356,6 +361,22 @@ def one_of(path: Path, noun: str, value: object, known: Iterable[object]) -> Non
     options = sorted(set(known), key=str)
     if value not in options:
         raise TraceError(f"{path}: no {noun} {value!r}; there are {', '.join(map(str, options[:20]))}")
+
+
+def _until_no_number(text: pa.Array) -> NDArray[np.float64]:
+    """Return the numbers up to the first cell that is none; NaN from there on.
+
+    One cell at a time takes hundreds of times as long as a slice, so only one slice is read so.
+    """
+    values = np.full(len(text), np.nan)
+    for first in range(0, len(text), _SLICE):
+        part = text[first : first + _SLICE]
+        try:
+            values[first : first + _SLICE] = part.cast(pa.float64())
+        except pa.ArrowInvalid:
+            values[first : first + _SLICE] = [_number(cell) for cell in part.to_pylist()]
+            break
+    return values
 
 
 def _number(cell: str) -> float:
