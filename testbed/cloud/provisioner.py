@@ -19,6 +19,8 @@ from pathlib import Path
 from control.provisioner import Held, Order, Reading, State, cannot_run
 from testbed.cloud.emulated import SCALE, Cluster, emulated
 from testbed.cloud.steps import NOISE_AFTER, NOISE_STEPS
+from testbed.containers import leftovers
+from testbed.containers.cgroup.drivers import detect
 from testbed.containers.record.watchdog import watchdog
 from twinbed import ScenarioError
 
@@ -125,8 +127,10 @@ class EmulatedInstances:
         """End the processes and remove groups, networks and files."""
         life = self._life
         if life is not None and (life.order.owner, life.order.token) == (owner, token):
+            # Where this fails, the instances are still held. The rest is left over then, and the next stop
+            # removes it.
             life.cluster.__exit__(None, None, None)
-            # Instances that could not be removed are still held, and the next stop tries again.
+            leftovers.sweep(detect())
             self._life = None
 
     def held(self, owner: str) -> tuple[Held, ...]:

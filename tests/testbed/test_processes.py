@@ -35,7 +35,7 @@ def test_a_process_that_does_not_end_when_asked_is_killed() -> None:
         process.stdout.readline()
         with processes.handles(lambda: [process.pid]) as found:
             assert not processes.ended(found[process.pid], 0.0)
-            assert processes.end(found[process.pid], 0.5)
+            assert processes.end(found[process.pid], 2.0)
             assert process.wait() == -signal.SIGKILL
             processes.send(found[process.pid], signal.SIGTERM)
 

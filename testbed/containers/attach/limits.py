@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from control.allocator.shares import LEAST_SHARES, MOST_SHARES, SHARES_PER_CORE, weight
+from control.allocator.shares import LEAST_SHARES, MOST_SHARES, SHARES_PER_CORE
 from testbed.containers.attach.finding import Found
 from testbed.containers.cgroup.attached import UNIFIED, directories_of, put_back
 from testbed.containers.cgroup.drivers import V1, V2
@@ -28,6 +26,7 @@ from testbed.containers.cgroup.group import (
     QUOTA_PERIOD_US,
     quota_us,
     shares_of,
+    weight_of,
     whole_pages,
 )
 from testbed.containers.cgroup.meter import Meter
@@ -95,8 +94,8 @@ class LimitedContainer:
         if quantity == CPU_LIMIT:
             wanted = quota_us(value)
             return math.inf if wanted is None else wanted / QUOTA_PERIOD_US
-        shares = _shares(value)
-        return _cores(shares) if self._v1 else _cores_of_weight(_weight(shares))
+        shares = shares_of(value)
+        return _cores(shares) if self._v1 else _cores_of_weight(weight_of(shares))
 
     def record(self) -> dict[str, Any]:
         """Return the data for `put_back`: the control files' texts and the engine's record."""
@@ -168,8 +167,8 @@ class LimitedContainer:
         if quantity == MEMORY_LIMIT:
             self._write_memory(value)
         elif quantity == CPU_REQUEST:
-            shares = _shares(value)
-            self._put(*(("cpu.shares", shares) if self._v1 else ("cpu.weight", _weight(shares))))
+            shares = shares_of(value)
+            self._put(*(("cpu.shares", shares) if self._v1 else ("cpu.weight", weight_of(shares))))
         elif self._v1:
             self._put("cpu.cfs_period_us", QUOTA_PERIOD_US)
             self._put("cpu.cfs_quota_us", -1 if math.isinf(value) else quota_us(value))
@@ -213,7 +212,7 @@ class LimitedContainer:
             return _podman(quantity, value)
         record = self.found.record or {}
         if quantity == CPU_REQUEST:
-            return {"CpuShares": _shares(value)}
+            return {"CpuShares": shares_of(value)}
         if quantity == MEMORY_LIMIT:
             known = record.get("Memory", 0) > 0 and math.isfinite(value)
             return {"Memory": int(value), "MemorySwap": int(value)} if known else None
@@ -243,7 +242,7 @@ class LimitedContainer:
 def _podman(quantity: str, value: float) -> Mapping[str, Any]:
     """Return the LinuxResources of the OCI runtime specification, as libpod takes them."""
     if quantity == CPU_REQUEST:
-        return {"cpu": {"shares": _shares(value)}}
+        return {"cpu": {"shares": shares_of(value)}}
     if quantity == CPU_LIMIT:
         wanted = quota_us(value)
         return {"cpu": {"period": QUOTA_PERIOD_US, "quota": -1 if wanted is None else wanted}}
@@ -260,16 +259,8 @@ def _quietly(ask: Callable[[], object]) -> bool:
     return True
 
 
-def _shares(cores: float) -> int:
-    return int(shares_of(cores)[0])
-
-
 def _cores(shares: int) -> float:
     return shares / SHARES_PER_CORE
-
-
-def _weight(shares: int) -> int:
-    return int(weight(np.array([shares]))[0])
 
 
 def _cores_of_weight(held: int) -> float:

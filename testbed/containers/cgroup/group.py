@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from control.allocator.shares import shares
+from control.allocator.shares import shares, weight
 from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.files import ControlFile
 from testbed.containers.cgroup.meter import Meter
@@ -149,9 +148,14 @@ def quota_us(cores: float) -> int | None:
     return None if math.isinf(cores) else max(MIN_QUOTA_US, round(cores * QUOTA_PERIOD_US))
 
 
-def shares_of(cores: float) -> NDArray[np.int64]:
-    """Return cpu.shares of a CPU request in cores, int64[1]."""
-    return shares(np.array([cores]))
+def shares_of(cores: float) -> int:
+    """Return cpu.shares of a CPU request in cores."""
+    return int(shares(np.array([cores]))[0])
+
+
+def weight_of(cpu_shares: int) -> int:
+    """Return cpu.weight that stands for cpu.shares."""
+    return int(weight(np.array([cpu_shares]))[0])
 
 
 def whole_pages(limit_bytes: int) -> int:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from testbed.containers.cgroup.files import ControlFile, field, refused, write
 from testbed.containers.cgroup.memory_v2 import MemoryV2
 from testbed.containers.ports import GroupGoneError
+from testbed.waiting import until
 from twinbed import BackendError
 
 SURRENDER_TIMEOUT_S = 0.1
@@ -67,9 +67,7 @@ class TrapV1:
         SURRENDER_TIMEOUT_S for that. Tasks that still need memory then are held and reported again."""
         kills = field(self._control.read(), b"oom_kill")
         self._control.write("0")
-        deadline = time.monotonic() + SURRENDER_TIMEOUT_S
-        while field(self._control.read(), b"oom_kill") == kills and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+        until(lambda: field(self._control.read(), b"oom_kill") != kills, SURRENDER_TIMEOUT_S, _POLL_S)
         self._control.write("1")
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ class GroupV1(Group):
 
     def set_cpu_request(self, cores: float) -> None:
         """See LimitedGroup.set_cpu_request."""
-        write(self._by_controller["cpu"] / "cpu.shares", str(shares_of(cores)[0]))
+        write(self._by_controller["cpu"] / "cpu.shares", str(shares_of(cores)))
 
     def set_memory_limit(self, limit_bytes: int) -> int:
         """See LimitedGroup.set_memory_limit. memsw covers swap; it cannot be below the limit itself."""

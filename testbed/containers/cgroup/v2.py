@@ -12,10 +12,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from control.allocator.shares import weight
 from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.files import write
-from testbed.containers.cgroup.group import QUOTA_PERIOD_US, Group, quota_us, shares_of
+from testbed.containers.cgroup.group import QUOTA_PERIOD_US, Group, quota_us, shares_of, weight_of
 from testbed.containers.cgroup.memory_v2 import MemoryV2
 from testbed.containers.cgroup.oom_trap import TrapV2
 from testbed.containers.ownership import MARK
@@ -52,7 +51,7 @@ class GroupV2(Group):
 
     def set_cpu_request(self, cores: float) -> None:
         """See LimitedGroup.set_cpu_request."""
-        write(self._directory / "cpu.weight", str(weight(shares_of(cores))[0]))
+        write(self._directory / "cpu.weight", str(weight_of(shares_of(cores))))
 
     def set_memory_limit(self, limit_bytes: int) -> int:
         """See LimitedGroup.set_memory_limit. Swap has a limit of its own here, which is set to 0."""

@@ -40,10 +40,15 @@ _POLL_S = 0.02
 class ContainerSpec:
     """One command to run.
 
-    name: letters, digits, - and _; command: program and arguments; app: its application; None: the
-    recording's; env: variables in addition to the inherited ones; cpu_quota_cores, memory_limit_bytes: limits
-    for a whole recording; None: no limit; directory: its working directory; None: this process's; runtime:
-    see RuntimeName. Raises ScenarioError naming the container and the value.
+    name: letters, digits, - and _.
+    command: program and arguments.
+    app: its application; None: the recording's.
+    env: variables in addition to the inherited ones.
+    cpu_quota_cores, memory_limit_bytes: limits for a whole recording; None: no limit.
+    directory: its working directory; None: this process's.
+    runtime: see RuntimeName.
+
+    Raises ScenarioError naming the container and the value.
     """
 
     name: str

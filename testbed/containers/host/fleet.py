@@ -41,10 +41,14 @@ class AttachedSpec:
 class Managed:
     """A container for the control loop to run.
 
-    spec: the command, whose own limits are ignored, or the cgroup to attach to; app: index into the run's
-    applications; peak_cores, peak_bytes: profiled maxima; None: not profiled; ready: polled until True
-    before the run's time line begins, and after a restart before the container counts as up; begins_s,
-    ends_s: times on the time line at which it joins and leaves; ends_s None: when its command ends for good.
+    spec: the command, whose own limits are ignored, or the cgroup to attach to.
+    app: index into the run's applications.
+    peak_cores, peak_bytes: profiled maxima; None: not profiled.
+    ready: polled until True before the run's time line begins, and after a restart before the container
+        counts as up.
+    begins_s, ends_s: times on the time line at which it joins and leaves, s; ends_s None: when its command
+        ends for good.
+
     Raises ScenarioError for times that do not fit together.
     """
 

@@ -48,10 +48,12 @@ class ObservedEvents:
 class LoopTimes:
     """Timeliness of the loop.
 
-    lateness_s: float64[ticks], from when a tick was due until it was served; write_s: float64, per quota
-    write; grant_s: float64, per OOM trap, from the event being read to the limit being written; own_cores:
-    CPU that the loop itself used; skipped: quotas not written because nothing changed; lost: number of
-    records that the source knows to be lost.
+    lateness_s: float64[ticks], time from when a tick was due until it was served, s.
+    write_s: float64[writes], time of each quota write, s.
+    grant_s: float64[grants], time from reading a trap's event to writing the limit, s.
+    own_cores: CPU that the loop itself used, cores.
+    skipped: number of quotas not written because nothing changed.
+    lost: number of records that the source knows to be lost.
     """
 
     lateness_s: Floats

@@ -6,10 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
-def _ignore(_seconds: float) -> None:
-    pass
-
-
 @dataclass(slots=True)
 class Figures:
     """Counters of an agent since its start.
@@ -29,4 +25,4 @@ class Figures:
     dropped: int = 0
     late: int = 0
     orders: int = 0
-    on_order: Callable[[float], None] = _ignore
+    on_order: Callable[[float], None] = lambda _seconds: None

@@ -105,7 +105,7 @@ class Clients(AbstractContextManager["Clients"]):
 
     def _ask(self) -> None:
         with links.in_namespace(self._place.namespace):
-            connection = self._connection()
+            connection = http.client.HTTPConnection(self._address, PORT, timeout=_PATIENCE_S)
             while not self._over.wait(_PAUSE_S):
                 began_ns = time.monotonic_ns()
                 try:
@@ -117,9 +117,6 @@ class Clients(AbstractContextManager["Clients"]):
                 if not self._keep:
                     connection.close()
             connection.close()
-
-    def _connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._address, PORT, timeout=_PATIENCE_S)
 
 
 def _get(connection: http.client.HTTPConnection) -> None:

@@ -58,7 +58,9 @@ class Steering:
     def __init__(self, hops: Sequence[Hop]) -> None:
         self._hops = tuple(hops)
         self._uplink_of = {hop.index: uplink for uplink, hop in enumerate(hops)}
-        self._socket = _netlink()
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._socket.bind((0, 0))
+        self._socket.settimeout(_ANSWER_S)
         self._sequence = 0
         self._codes: list[int] = []
 
@@ -182,13 +184,6 @@ def _devices(attributes: Mapping[int, bytes]) -> Iterator[int]:
         length, _, _, index = _NEXT_HOP.unpack_from(hops)
         yield index
         hops = hops[max(length, _NEXT_HOP.size) :]
-
-
-def _netlink() -> socket.socket:
-    netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-    netlink.bind((0, 0))
-    netlink.settimeout(_ANSWER_S)
-    return netlink
 
 
 def _rule() -> bytes:
