@@ -43,14 +43,14 @@ def page() -> None:
         _ask()
     sections.title("Cluster", "Who waits how long for GPUs under each scheduler, and who gets a fair share?")
     running.show()
-    asked = questions.by_key(
-        "cluster",
-        POLICIES,
-        "No run of a cluster is stored yet. Press **Run**: the shipped jobs queue for 24 GPUs under each "
-        "scheduler, which takes some seconds. This command does the same:",
-        f"twinbed run {_SCENARIO}",
-    )
-    if asked and (runs := _chosen(asked)):
+    asked = questions.by_key("cluster", POLICIES)
+    if not asked:
+        st.markdown(
+            "No run of a cluster is stored yet. Press **Run**: the shipped jobs queue for 24 GPUs under each "
+            "scheduler, which takes some seconds. This command does the same:"
+        )
+        st.code(f"twinbed run {_SCENARIO}", language="sh")
+    elif runs := _chosen(asked):
         _show(shown(runs))
 
 

@@ -37,14 +37,14 @@ def page() -> None:
         _ask()
     sections.title("Market", "How does a job on spot machines meet its deadline for the least money?")
     running.show()
-    asked = questions.by_key(
-        "cloud",
-        POLICIES,
-        "No run on a market is stored yet. Press **Run**: the shipped job trains on spot machines under "
-        "each policy, which takes some seconds. This command does the same:",
-        f"twinbed run {_SCENARIO} --set seeds=[0]",
-    )
-    if asked and (runs := running.opened(_KEEPER.chosen(asked).runs)):
+    asked = questions.by_key("cloud", POLICIES)
+    if not asked:
+        st.markdown(
+            "No run on a market is stored yet. Press **Run**: the shipped job trains on spot machines under "
+            "each policy, which takes some seconds. This command does the same:"
+        )
+        st.code(f"twinbed run {_SCENARIO} --set seeds=[0]", language="sh")
+    elif runs := running.opened(_KEEPER.chosen(asked).runs):
         _show(runs[:MAX_POLICIES])
 
 

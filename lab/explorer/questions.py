@@ -97,14 +97,9 @@ def stored(root: str, kind: str, policies: tuple[str, ...]) -> list[Question]:
     return sorted(found, key=lambda question: question.made_at, reverse=True)
 
 
-def by_key(kind: str, policies: Iterable[str], nothing: str, command: str) -> dict[str, Question]:
-    """Return the stored questions of a kind by their keys, the newest first. Without any the page says
-    `nothing`, and shows the command that makes one."""
-    found = {question.key: question for question in stored(str(RunStore().root), kind, tuple(policies))}
-    if not found:
-        st.markdown(nothing)
-        st.code(command, language="sh")
-    return found
+def by_key(kind: str, policies: Iterable[str]) -> dict[str, Question]:
+    """Return the stored questions of a kind by their keys, the newest first."""
+    return {question.key: question for question in stored(str(RunStore().root), kind, tuple(policies))}
 
 
 def _key(run: Run) -> str:

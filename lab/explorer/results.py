@@ -228,7 +228,7 @@ def distributions(entries: Sequence[Shown]) -> None:
     ):  # fmt: skip
         frame = series.by_run(entries, [cached.slack_distribution(look.run, quantity) for look in entries])
         if frame.empty:
-            place.info(f"{why_none}, so there is no slack.")
+            place.info(html.markdown(f"{why_none}, so there is no slack."))
         else:
             place.altair_chart(
                 drawing.distribution(frame, entries, title=title, form=form), key=f"cdf-{quantity}"

@@ -122,7 +122,7 @@ def test_runs_of_traces_are_sent_to_the_page_runs(open_services, stored, monkeyp
     monkeypatch.setenv("TWINBED_STORE", str(stored[0].root))
     app = open_services(runs=[stored[1][0].id])
     assert not app.exception
-    assert "on the page Runs" in texts(app)
+    assert "The page Runs shows those runs of the address that have no clients." in texts(app)
 
 
 @pytest.mark.slow
