@@ -258,20 +258,25 @@ class Planned:
         """Return the zone with the least price including expected restarts, among those with spot,
         int64[n].
 
-        A held zone is left only if the saving, over the time for which both zones are expected to last, pays
-        for the restart at on-demand's price and for the move, and if there is time for two restarts.
+        A start counts the price of the checkpoint's move, spread over the time for which the zone is expected
+        to last. A held zone is left only if the saving, over the time for which both zones are expected to
+        last, pays for the restart at on-demand's price and for the move, and if there is time for two
+        restarts.
         """
         spare_s = (self.terms.ticks - state.tick) * self.terms.tick_s - left_s - state.restart_left_s
         restart = self.terms.restart_s / self._step_s
         ends = alpha * self._age ** (SHAPE - 1)
         usd_h = np.where(state.available, state.spot_usd_h * (1 + ends * restart), np.inf)
-        best: Whole = usd_h.argmin(axis=1)
+        moving = self.terms.moving_usd(usd_h.shape[1]) * 3600 / self._step_s
+        carried = moving[state.zone] * (ends + self._step_s / np.maximum(left_s, self._step_s)[:, None])
+        starts = (state.held < 0) & self._placed
+        best: Whole = (usd_h + np.where(starts[:, None], carried, 0.0)).argmin(axis=1)
         rows, held = np.arange(best.size), np.maximum(state.held, 0)
         lasts = 1 / (ends[rows, held] + ends[rows, best] + self._step_s / np.maximum(left_s, self._step_s))
-        egress = self.terms.moving_usd(usd_h.shape[1])[held, best] * 3600 / self._step_s
         with np.errstate(invalid="ignore"):
             saved = (usd_h[rows, held] - usd_h[rows, best]) * lasts
-        moves = (saved > restart * self.terms.on_demand_usd_h + egress) & (spare_s > 2 * self.terms.restart_s)
+        moves = saved > restart * self.terms.on_demand_usd_h + moving[held, best]
+        moves &= spare_s > 2 * self.terms.restart_s
         return np.where((state.held >= 0) & ~moves, state.held, best)
 
     def _see(self, state: State) -> None:

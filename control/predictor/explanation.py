@@ -21,6 +21,8 @@ from control.predictor.ports import Predictor
 
 _PRIOR, _KNOWN = "analytic model", "known application"
 """Groups without columns: the prior, and whether the predictor knows the application."""
+_LEAST = 1e-9
+"""Least prediction, s or US$, of which a logarithm is taken."""
 _ROUNDS = 5
 """Number of shuffles per group."""
 _PERMUTATIONS = 64
@@ -47,7 +49,7 @@ def importance(
     truth = np.log(examples.objective(by))
 
     def error(rows: Encoded) -> float:
-        return float(np.median(np.abs(np.log(predictor.predict_encoded(rows)) - truth)))
+        return float(np.median(np.abs(_log(predictor, rows) - truth)))
 
     base, everything = error(encoded), np.arange(len(truth))
     lost = {}
@@ -85,17 +87,23 @@ def contributions(
     rows = _with_own_series(_taken(others, drawn))
     own = _with_own_series(own)
     total = np.zeros(len(names))
-    before = np.log(predictor.predict_encoded(rows))
+    before = _log(predictor, rows)
     base = float(before.mean())
     for place in range(len(names)):
         for index in np.unique(order[:, place]):
             chosen = np.flatnonzero(order[:, place] == index)
             rows = _swapped(rows, chosen, own, np.zeros_like(chosen), names[index], groups[names[index]])
-        after = np.log(predictor.predict_encoded(rows))
+        after = _log(predictor, rows)
         np.add.at(total, order[:, place], (after - before) / _PERMUTATIONS)
         before = after
     ranked = np.argsort(-np.abs(total), kind="stable")
     return Contribution(tuple(names[index] for index in ranked), total[ranked], base)
+
+
+def _log(predictor: Predictor, rows: Encoded) -> Real:
+    """Return the logarithms of predictions. One below _LEAST, as of a linear regression, counts as _LEAST."""
+    logs: Real = np.log(np.maximum(predictor.predict_encoded(rows), _LEAST))
+    return logs
 
 
 def _groups(predictor: Predictor) -> Mapping[str, Whole]:

@@ -135,8 +135,14 @@ class Encoder:
         )
 
     def encode(self, examples: Examples) -> Encoded:
-        """Return encoded rows. Their jobs and instance types may be new to the encoder."""
-        raw, _, _ = _columns(examples, self.instances, self.features, self.optimisers)
+        """Return encoded rows. Their jobs, instance types and parameters may be new to the encoder."""
+        raw, columns, _ = _columns(examples, self.instances, self.features, self.optimisers)
+        if columns != self.columns:  # other parameters of the candidates, or another order of them
+            place = {name: index for index, name in enumerate(columns)}
+            unknown = np.full(len(raw), np.nan)
+            raw = np.column_stack(
+                [raw[:, place[name]] if name in place else unknown for name in self.columns]
+            )
         static = (raw - self.mean) / self.scale
         series = np.array([_series(job.local_run) for job in examples.jobs])
         with np.errstate(divide="ignore"):

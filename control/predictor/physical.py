@@ -83,7 +83,7 @@ class Physical:
     encoder: how rows are encoded.
     correction: correction for applications that it does not know.
     known: correction for applications that it knows.
-    level: mean log outcome of the training rows, used in place of a missing prior; 0 if all had a prior.
+    level: mean log outcome of training rows without a prior, used in place of the prior; 0 if all had one.
     job_errors: absolute log errors of rows whose whole application was left out, float64[k], ascending.
     row_errors: absolute log errors of rows that were left out themselves, float64[k], ascending.
     jobs: names of the applications that it knows.
@@ -103,9 +103,15 @@ class Physical:
         return self.predict_encoded(self.encoder.encode(examples))
 
     def predict_encoded(self, encoded: Encoded) -> Real:
-        """See Predictor."""
-        expected = _log_prior(encoded, self.by)
-        prior = np.where(np.isnan(expected), self.level, expected)
+        """See Predictor. Raises ScenarioError for a row without a prior, if the training rows had one."""
+        prior = np.full(len(encoded.prior), self.level) if self.level else _log_prior(encoded, self.by)
+        missing = np.flatnonzero(np.isnan(prior))
+        if missing.size:
+            raise ScenarioError(
+                f"row {missing[0]} (job {encoded.names[encoded.job[missing[0]]]}): the analytic model, which "
+                "this predictor corrects, knows no time there; it needs a local run (make one with twinbed "
+                "profile), samples, and a type without GPUs and with a network rate"
+            )
         known = np.array([name in self.jobs for name in encoded.names], dtype=np.bool_)[encoded.job]
         static = encoded.static
         predicted: Real = np.exp(prior + np.where(known, self.known.of(static), self.correction.of(static)))

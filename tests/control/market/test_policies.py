@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import groupby, product
 
 import numpy as np
@@ -275,6 +276,16 @@ def test_a_job_moves_to_a_cheaper_zone_when_the_saving_pays_for_the_restart(chea
     played = run("planned", terms_of(100, 30, 0.3), windows)
     assert played.starts[0] == 1 + moves
     assert played.choice[99, 0] == moves
+
+
+@pytest.mark.parametrize(("egress_usd", "zone"), [(0.0, 1), (5.0, 0)])
+def test_a_start_in_another_zone_counts_the_move_of_the_checkpoint(egress_usd: float, zone: int) -> None:
+    terms = replace(terms_of(100, 60, 0.3), egress_usd=((0.0, egress_usd), (egress_usd, 0.0)))
+    # The job begins in zone 0. After an outage both zones are there, and zone 1 is 5 % cheaper.
+    windows = market("1" * 20 + "0" * 5 + "1" * 135, "0" * 25 + "1" * 135)
+    windows.spot_usd_h[:, :, 1] = 0.95
+    choices = run("planned", terms, windows).choice[20:, 0]
+    assert choices[choices >= 0][0] == zone
 
 
 @pytest.mark.parametrize("steady", [0, 1])

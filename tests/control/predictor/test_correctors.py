@@ -200,8 +200,9 @@ def test_the_offset_is_the_logarithm_of_outcome_over_prior(by):
     model = train_physical(by, rows, 0)
     assert model.correction.corrector is Corrector.NONE
     assert np.exp(model.correction.offset) == pytest.approx(0.5)
-    # Without a prior nothing but the offset is left: e^0.
-    assert model.predict(replace(rows, prior_time_s=np.full(48, np.nan))) == pytest.approx(0.5)
+    # The offset alone is no time: half a second for every job.
+    with pytest.raises(ScenarioError, match=r"row 0 \(job job-0\)"):
+        model.predict(replace(rows, prior_time_s=np.full(48, np.nan)))
 
 
 def test_the_physical_predictor_takes_ten_rows():
@@ -254,3 +255,16 @@ def test_a_likelihood_is_that_of_being_among_the_best():
     rows.time_s[[3, 8]] = 10.0
     likely = fit(Baseline.FOREST_CLASSIFIER, Objective.TIME, rows, 0).predict(rows)
     assert np.flatnonzero(likely > 0.5).tolist() == [3, 8]
+
+
+def test_a_job_whose_time_the_analytic_model_does_not_know_is_refused_by_name() -> None:
+    rows = examples(2)
+    model = train_physical(Objective.TIME, rows, 0)
+    rows.prior_time_s[30] = np.nan
+    with pytest.raises(ScenarioError, match=r"row 30 \(job job-1\): the analytic model, .* knows no time"):
+        model.predict(rows)
+
+
+def test_a_model_that_learned_without_priors_does_not_use_one() -> None:
+    model = train_physical(Objective.TIME, examples(2, prior=False), 0)
+    np.testing.assert_array_equal(model.predict(examples(2)), model.predict(examples(2, prior=False)))

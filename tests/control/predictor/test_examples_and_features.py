@@ -214,3 +214,19 @@ def test_rows_to_predict_have_no_outcomes_and_a_prior_where_it_is_given():
     assert np.isnan(known.time_s).all()
     np.testing.assert_array_equal(known.prior_time_s, rows.prior_time_s)
     assert known.job.tolist() == [0] * 24
+
+
+def test_parameters_of_candidates_are_known_by_name():
+    rows = examples(2)
+    rate, data = np.linspace(0.1, 0.9, len(rows)), np.linspace(5.0, 1.0, len(rows)) ** 2
+
+    def given(**parameters: np.ndarray):
+        return replace(rows, candidates=replace(rows.candidates, parameters=parameters))
+
+    encoder = Encoder.fit(given(rate=rate, data=data))
+    expected = encoder.encode(given(rate=rate, data=data)).static
+    np.testing.assert_array_equal(encoder.encode(given(data=data, rate=rate)).static, expected)
+    other = encoder.encode(given(rate=rate, colour=data)).static
+    column = encoder.columns.index("data")
+    np.testing.assert_array_equal(np.delete(other, column, axis=1), np.delete(expected, column, axis=1))
+    assert (other[:, column] == 0).all()

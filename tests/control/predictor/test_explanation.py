@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from control.jobs import Objective
+from control.predictor.baselines import Baseline, fit
 from control.predictor.explanation import contributions, importance
 from control.predictor.features import POINTS, SERIES, Encoder
 from tests.made_up_jobs import examples
@@ -145,3 +146,10 @@ def test_a_group_is_shuffled_five_times():
     np.testing.assert_allclose(fifths, np.round(fifths), atol=1e-9)
     assert 0 < np.mean(losses) < 4
     assert len(set(np.round(fifths))) > 2
+
+
+def test_the_importance_of_a_baseline_that_predicts_negative_times_is_a_number():
+    rows = examples(3)
+    linear = fit(Baseline.LINEAR, Objective.TIME, rows, 0)
+    assert (linear.predict(rows) < 0).any()
+    assert np.isfinite(importance(linear, Objective.TIME, rows, np.random.default_rng(0)).loss).all()
