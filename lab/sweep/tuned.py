@@ -148,7 +148,10 @@ def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, agai
         ran = [trial for trial in trials if not trial.failure]
         absent = [key for key in question.metrics if ran and all(_is_absent(trial, key) for trial in ran)]
         if absent:
-            text = f"No run has a value of {' and '.join(absent)}, so no trial can be judged by it."
+            text = (
+                f"No run has a value of {' and '.join(absent)} that is more than a lower bound, so no "
+                "trial can be judged by it."
+            )
         elif near is not None and near.excess(question.limits) <= 0:
             text = f"No trial that keeps the limits has a value of {question.metric} for every seed."
         elif near is not None and math.isfinite(near.excess(question.limits)):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -23,6 +24,7 @@ from lab.ask import policy as policies
 from lab.ask.scenario import Scenario, names_policy, with_overrides
 from lab.engine.ports import Engine
 from lab.runs.formats import Value
+from lab.runs.metric import censored_key
 from lab.runs.store import RunStore
 from lab.sweep.plan import SweepPlan
 from lab.sweep.points import Point
@@ -131,7 +133,7 @@ class Trial:
 
     number: number in the order of proposal.
     values: value by key.
-    figures: metric → one value per seed that was run.
+    figures: metric → one value per seed that was run, as `figures` returns them.
     pruned: whether it was ended early because it was clearly worse.
     failure: error of a run, or "".
     """
@@ -270,8 +272,24 @@ def _figures(question: Question, trials: Sequence[Trial], swept: Any) -> Iterato
         rows = swept.frame[(swept.frame[keys] == wanted).all(axis=1)].drop_duplicates("seed")
         failed = swept.failures[(swept.failures[keys] == wanted).all(axis=1)]
         reason = "" if failed.empty else str(failed["reason"].iloc[0])
-        figures = {key: rows[key].to_numpy(np.float64) for key in question.metrics}
-        yield {"figures": figures, "failure": reason}
+        yield {"figures": figures(question, rows), "failure": reason}
+
+
+def figures(question: Question, rows: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
+    """Return the values of the metrics that matter in these rows of a sweep.
+
+    A lower bound is NaN where only the unknown value would tell: in a metric to minimise, and below a limit
+    of the form METRIC <= BOUND. A lower bound above such a limit is enough to break it.
+    """
+    found = {}
+    for key in question.metrics:
+        values, flag = rows[key].to_numpy(np.float64), censored_key(key)
+        bounds = [limit.bound for limit in question.limits if limit.metric == key and limit.sign > 0]
+        bounds += [math.inf] if key == question.metric and question.sign > 0 else []
+        if flag in rows and bounds:
+            values = np.where(rows[flag].to_numpy(np.bool_) & (values <= max(bounds)), np.nan, values)
+        found[key] = values
+    return found
 
 
 def _assigned(trial: Trial) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lab.ask.scenario import build, load
@@ -21,7 +22,7 @@ from twinbed import BackendError, ScenarioError
 pytest.importorskip("optuna", reason="the extra scale is not installed")
 
 from lab.sweep.tuned import noted, result, scenario_text
-from lab.sweep.tuning import FIRST_SEEDS, Question, Range, Trial, best, checked, single, tune
+from lab.sweep.tuning import FIRST_SEEDS, Question, Range, Trial, best, checked, figures, single, tune
 
 
 @pytest.fixture
@@ -215,7 +216,21 @@ def test_a_metric_without_a_value_is_said_and_no_limit_is_blamed(question):
     assert notes[0] == "No trial that keeps the limits has a value of mean_pips for every seed."
     never = replace(none, figures={"mean_pips": np.array([np.nan, np.nan])})
     notes = result(question[0], [never, never], None, None, []).notes
-    assert notes[0] == "No run has a value of mean_pips, so no trial can be judged by it."
+    assert notes[0] == (
+        "No run has a value of mean_pips that is more than a lower bound, so no trial can be judged by it."
+    )
+
+
+def test_a_lower_bound_neither_keeps_a_limit_nor_is_the_least(question):
+    rows = pd.DataFrame({"mean_pips": [3.0, 4.0, 9.0], "mean_pips_censored": [False, True, True]})
+    asked = replace(limit(question[0], "mean_pips <= 5"), metric="rolls", sign=1)
+    rows["rolls"] = [1.0, 2.0, 3.0]
+    found = figures(asked, rows)
+    np.testing.assert_array_equal(found["mean_pips"], [3.0, np.nan, 9.0])
+    np.testing.assert_array_equal(found["rolls"], [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(figures(question[0], rows)["mean_pips"], [3.0, np.nan, np.nan])
+    for other in (replace(question[0], sign=-1), limit(replace(question[0], sign=-1), "mean_pips >= 5")):
+        np.testing.assert_array_equal(figures(other, rows)["mean_pips"], [3.0, 4.0, 9.0])
 
 
 @pytest.mark.parametrize(
