@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,11 +77,10 @@ def leftovers() -> Callable[[int], list[str]]:
     def find(pid: int) -> list[str]:
         mark = f"run-{pid}-"
         namespaces = [str(path) for path in Path("/run/netns").glob(f"tb-{mark}*")]
-        links = [
-            str(path)
-            for path in Path("/sys/class/net").glob("tb-*")
-            if mark in (path / "ifalias").read_text()
-        ]
+        links = []
+        for path in Path("/sys/class/net").glob("tb-*"):
+            with suppress(FileNotFoundError):  # It was removed in the meantime.
+                links += [str(path)] if mark in (path / "ifalias").read_text() else []
         return folders(mark) + namespaces + links
 
     return find
