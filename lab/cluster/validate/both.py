@@ -126,8 +126,12 @@ def _key(spec: Mapping[str, Any]) -> str:
 
 
 def asked_alike(run: Run, spec: RunSpec) -> bool:
-    """Return whether a stored run answers the same question; its seed and its code may differ."""
-    return _key(run.manifest["spec"]) == _key(spec.resolved())
+    """Return whether a stored run answers the same question; its seed and its code may differ.
+
+    Its calibration may not: the steps of a real job follow from it.
+    """
+    same = run.manifest["calibration"]["sha256"] == spec.calibration.sha256
+    return same and _key(run.manifest["spec"]) == _key(spec.resolved())
 
 
 def jct_s(run: Run) -> float:

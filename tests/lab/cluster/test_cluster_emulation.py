@@ -72,11 +72,21 @@ def test_the_shipped_calibration_is_written_as_it_is_read(tmp_path):
 def test_two_settings_of_a_users_own_scheduler_are_two_questions():
     asked = SPEC.resolved()
     run, other = (
-        SimpleNamespace(manifest={"spec": {**asked, "policy": {**asked["policy"], "parameters": given}}})
+        stored({**asked, "policy": {**asked["policy"], "parameters": given}})
         for given in (asked["policy"]["parameters"], {"patience": 2})
     )
     assert asked_alike(run, SPEC)
     assert not asked_alike(other, SPEC)
+
+
+def stored(spec, calibration_sha256=SPEC.calibration.sha256):
+    """A stored run, as far as `asked_alike` looks at it."""
+    return SimpleNamespace(manifest={"spec": spec, "calibration": {"sha256": calibration_sha256}})
+
+
+def test_a_run_under_another_calibration_has_other_steps_and_is_another_question():
+    assert asked_alike(stored(SPEC.resolved()), SPEC)
+    assert not asked_alike(stored(SPEC.resolved(), "0" * 64), SPEC)
 
 
 def test_the_twin_agrees_within_a_tenth_and_in_the_order():
