@@ -70,7 +70,8 @@ class Timing:
     copies of a forked job exchange what they learned, s.
     cores: CPU cores of one machine that emulates all servers. Every process that starts takes a core if it
     can, so starts slow each other; infinite: they do not. gpu_cores: CPU quota of each process of a running
-    job at speed 1, cores; starts get what the running jobs leave.
+    job at speed 1, cores; starts get what the running jobs leave. beside_starts: speed of running jobs while
+    a process starts, relative to their speed otherwise.
     """
 
     round_s: float = 360.0
@@ -81,6 +82,7 @@ class Timing:
     sync_s: float = 10.0
     cores: float = np.inf
     gpu_cores: float = 0.0
+    beside_starts: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,32 @@
 """docs/results/fidelity-cluster.md: the cluster twin beside real training jobs and a real Slurm.
 
 For: `python -m studies fidelity-cluster`. Not for: running (lab.cluster) or the rule (lab.cluster.validate).
-Each part begins with a calibration of the machine, without the runs that are compared: how fast it starts and
-trains the jobs.
+The machine's speed changes from hour to hour. So each run begins with a calibration of the machine: how fast
+it starts and trains the jobs. The run itself is no part of it.
 Real runs are measurements: they are stored, and the twin of the present code is compared with them. The same
 command continues where it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from lab.ask.calibration import Calibration
 from lab.ask.scenario import RunSpec, Scenario, expand, load, with_overrides
-from lab.cluster.calibrate.measure import HEAD, THOROUGH, calibrate
+from lab.cluster.calibrate.measure import HEAD, Effort, calibrate
 from lab.cluster.calibrate.values import FORM
 from lab.cluster.input import cluster_of
 from lab.cluster.real import backend
-from lab.cluster.run.runner import Drawn
+from lab.cluster.run.runner import Drawn, run_all
 from lab.cluster.validate.both import LIMIT, RULE, Compared, asked_alike, compared
 from lab.runs.files import write_whole
-from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 from studies import harness
 from studies.harness import Asked, TimeIsUpError, table
@@ -35,6 +38,8 @@ CELLS = {
     "Slurm runs": ("cluster.emulation.slurm=runs",),
 }
 """Parts of the page and their changes of the scenario, in the order in which they are run."""
+EFFORT = Effort(12.0)
+"""How long training is measured before each run. A calibration then takes about two minutes."""
 
 
 def make(asked: Asked) -> int:
@@ -44,17 +49,15 @@ def make(asked: Asked) -> int:
     try:
         for repeat in range(0 if asked.page_only else asked.repeats or 1):
             for title, changes in CELLS.items():
-                calibration = place_of_calibration(store, title)
-                if not calibration.exists():
+                for spec in reversed(expand(scenario(changes))):
+                    place = place_of_calibration(store, title, spec, repeat)
+                    if place.exists() and _runs(store, calibrated(spec, place), repeat):
+                        continue
                     check()
-                    harness.say(f"fidelity-cluster: {title}: calibration")
-                    _calibrate(calibration)
-                for spec in reversed(expand(scenario(changes, calibration))):
-                    there = [run for run in real(store) if asked_alike(run, spec)]
-                    if not any(run.manifest["repeat"] == repeat for run in there):
-                        check()
-                        harness.say(f"fidelity-cluster: {title}: {spec.label}, repeat {repeat}")
-                        backend.run(spec, store, repeat, None)
+                    harness.say(f"fidelity-cluster: {title}: {spec.label}, repeat {repeat}: calibration")
+                    _calibrate(place)
+                    harness.say(f"fidelity-cluster: {title}: {spec.label}, repeat {repeat}")
+                    backend.run(calibrated(spec, place), store, repeat, None)
     except TimeIsUpError as error:
         harness.say(f"fidelity-cluster: {error}")
     harness.publish("fidelity-cluster", document(store), asked.out)
@@ -63,20 +66,25 @@ def make(asked: Asked) -> int:
 
 def _calibrate(place: Path) -> None:
     """Measure the machine, and write its calibration."""
-    text = FORM.write(calibrate("cluster", THOROUGH, lambda *_: None), HEAD).encode()
+    text = FORM.write(calibrate("cluster", EFFORT, lambda *_: None), HEAD).encode()
+    place.parent.mkdir(exist_ok=True)
     write_whole(place, lambda file: file.write(text))
 
 
-def place_of_calibration(store: RunStore, title: str) -> Path:
-    """Return the file of the machine's calibration for a part of the page, beside the store of its runs."""
-    part = title.lower().replace(" ", "-")
-    return store.root.with_name(f"{store.root.name}-calibration-{part}.toml")
+def place_of_calibration(store: RunStore, title: str, spec: RunSpec, repeat: int) -> Path:
+    """Return the file of the machine's calibration for a run, in a folder beside the store of the runs."""
+    name = re.sub(r"[^a-z0-9.]+", "-", f"{title} {spec.label} {repeat}".lower())
+    return store.root.with_name(f"{store.root.name}-calibrations") / f"{name}.toml"
 
 
-def scenario(changes: Sequence[str], calibration: Path) -> Scenario:
-    """Return the shipped scenario with a part's changes and a calibration, if there is such a file."""
-    own = [f"calibration={calibration.resolve()}"] if calibration.exists() else []
-    return with_overrides(load("cluster_testbed"), [*changes, *own])
+def scenario(changes: Sequence[str]) -> Scenario:
+    """Return the shipped scenario with a part's changes."""
+    return with_overrides(load("cluster_testbed"), changes)
+
+
+def calibrated(spec: RunSpec, place: Path) -> RunSpec:
+    """Return the same question for the machine of a calibration file."""
+    return replace(spec, calibration=FORM.load(str(place)))
 
 
 def real(store: RunStore) -> list[Run]:
@@ -84,17 +92,40 @@ def real(store: RunStore) -> list[Run]:
     return [run for run in store.open_all(store.ids()) if run.manifest["backend"] == backend.NAME]
 
 
+def _runs(store: RunStore, spec: RunSpec, repeat: int) -> list[Run]:
+    """Return the stored real runs of a question."""
+    return [run for run in real(store) if run.manifest["repeat"] == repeat and asked_alike(run, spec)]
+
+
+def _measured(store: RunStore, title: str, spec: RunSpec) -> Iterator[tuple[RunSpec, list[Run]]]:
+    """Yield the question with the calibration of each repeat, and the repeat's stored run."""
+    for repeat in itertools.count():
+        place = place_of_calibration(store, title, spec, repeat)
+        if not place.exists():
+            return
+        asked = calibrated(spec, place)
+        if runs := _runs(store, asked, repeat):
+            yield asked, runs
+
+
 def document(store: RunStore) -> str:
     """Return the page's text."""
     rows: dict[str, list[Compared]] = {}
-    runs, other_code = real(store), []
-    for title, changes in CELLS.items():
-        asked = scenario(changes, place_of_calibration(store, title))
-        mine = [run for run in runs if any(asked_alike(run, spec) for spec in expand(asked))]
-        other_code += [f"{title}: {spec.label}" for spec in expand(asked) if _other_code(spec, mine)]
-        with TemporaryDirectory(prefix="twinbed-") as folder:
-            twins = run_scenario(asked, RunStore(folder), jobs=1) if mine else []
-            rows[title] = compared(asked, twins, mine)
+    other_code: list[str] = []
+    calibrations: list[Calibration] = []
+    machines: list[str] = []
+    with TemporaryDirectory(prefix="twinbed-") as folder:
+        for title, changes in CELLS.items():
+            twins: list[Run] = []
+            mine: list[Run] = []
+            for spec in expand(scenario(changes)):
+                for asked, runs in _measured(store, title, spec):
+                    mine += runs
+                    calibrations.append(asked.calibration)
+                    machines += [_machine(run) for run in runs]
+                    other_code += [f"{title}: {spec.label}"] * _other_code(asked, runs)
+                    twins += run_all([asked], RunStore(folder), fresh=True, progress=None)
+            rows[title] = compared(scenario(changes), twins, mine)
     parts = [
         part
         for title, found in rows.items()
@@ -114,19 +145,18 @@ def document(store: RunStore) -> str:
         "than one policy.",
         _bias(every),
     )
-    machine = [run.manifest["testbed"] for run in runs]
     conditions = (
         RULE,
         "Jobs: 40 of the seven shipped ones, really trained; a GPU is a process with a CPU quota of 0.1 "
         "cores times the job's speed on that type. Times are of the cluster: a second of the machine stands "
         "for 60, so a start of 4 s counts as 4 minutes on both sides (`times` of the calibration). Loads: "
         "jobs per hour of the cluster. Preemption: SIGTERM, a checkpoint, a new process on other servers.",
-        _calibrated({title: place_of_calibration(store, title) for title in CELLS}),
+        _calibrated(calibrations),
         "Slurm decides: its backfill replaces ours on the same jobs. Slurm runs: our scheduler decides, "
         "and Slurm starts, requeues and moves the processes. A missing line was not run yet.",
         *_told_code(other_code),
         "Machine: "
-        + "; ".join(dict.fromkeys(f"{facts['cpus']} × {facts['cpu_model']}" for facts in machine))
+        + "; ".join(dict.fromkeys(machines))
         + ". No figure is corrected for the machine's other work: a quota is an upper bound and no "
         "guarantee. A process that starts has no quota. Starts share the cores that the running jobs leave, "
         "on both sides.",
@@ -136,11 +166,16 @@ def document(store: RunStore) -> str:
     )
 
 
+def _machine(run: Run) -> str:
+    facts = run.manifest["testbed"]
+    return f"{facts['cpus']} × {facts['cpu_model']}"
+
+
 def _other_code(spec: RunSpec, runs: Sequence[Run]) -> bool:
     """Return whether a real run of this question was decided by other code of the scheduler than the present,
     or by unknown code."""
     present = backend.scheduler_sha256(Drawn(cluster_of(spec.scenario), spec.seed).scheduler(spec.policy))
-    codes = [run.manifest.get("scheduler_sha256") for run in runs if asked_alike(run, spec)]
+    codes = [run.manifest.get("scheduler_sha256") for run in runs]
     return any(code not in ("", present) for code in codes)
 
 
@@ -153,21 +188,18 @@ def _told_code(rows: Sequence[str]) -> list[str]:
     ]
 
 
-def _calibrated(places: Mapping[str, Path]) -> str:
-    """Return sentences on the calibrated values of the machine in each part."""
-    parts: dict[str, list[str]] = {}
-    for title, path in places.items():
-        if path.exists():
-            values = FORM.load(str(path)).values
-            times = [f"{values[f'times.{key}'].value:.2f}" for key in ("start_s", "restart_s")]
-            parts.setdefault(" and ".join(times), []).append(title)
-    if not parts:
-        return "The twin has the calibration that ships: this machine was not measured."
-    told = "; ".join(f"{times} s ({', '.join(titles)})" for times, titles in parts.items())
+def _calibrated(made: Sequence[Calibration]) -> str:
+    """Return sentences on the calibrations of the machine."""
+    if not made:
+        return "No machine was calibrated."
+    told = []
+    for key, unit in (("times.start_s", "s"), ("times.restart_s", "s"), ("training.text_lstm_x1", "steps/core/s")):
+        values = [one.values[key].value for one in made]
+        told.append(f"{min(values):.3g} to {max(values):.3g} {unit}")
     return (
-        "The machine's speed changes from hour to hour. So the twin has this machine's calibration for each "
-        "part, measured apart from its runs; parts named together have the same one. Median times until a "
-        f"job starts and restarts: {told}. The jobs' steps follow from the speeds that were measured."
+        "The machine's speed changes from hour to hour. So each run has a calibration of its own, measured "
+        f"directly before it. Median time until a job starts: {told[0]}, and until it starts again: {told[1]}. "
+        f"Training speed of text_lstm: {told[2]}. A job's steps follow from the speed that was measured."
     )
 
 

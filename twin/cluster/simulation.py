@@ -8,6 +8,7 @@ once if the scheduler decides at events.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import NamedTuple
 
 import numpy as np
 import simpy
@@ -51,6 +52,17 @@ def simulate(
     return world.books.outcome(float(environment.now), scheduler.remarks())
 
 
+class _Speeds(NamedTuple):
+    """Speeds between two events. starts: of processes that start, relative to a start that is alone. work: of
+    jobs that make progress, relative to a time without starts."""
+
+    starts: float
+    work: float
+
+
+_FULL = _Speeds(1.0, 1.0)
+
+
 class _World:
     def __init__(
         self,
@@ -68,7 +80,7 @@ class _World:
         self.restarting = np.zeros(len(jobs))
         """Time until each job makes progress again, s."""
         self.stretch = np.zeros(len(jobs))
-        """Time of progress since each job's last start, s. A fault may undo a part of it."""
+        """Time of progress at full speed since each job's last start, s. A fault may undo a part of it."""
         self.unsaved = np.zeros(len(jobs))
         """Work since each job's last save, steps. Its speed may have changed since."""
         self.changes = downtime.changes()
@@ -83,7 +95,7 @@ class _World:
             now_s = float(environment.now)
             books.arrive(now_s + _CLOSE_S)
             if not books.active.size:
-                yield from self._pass(environment, min(books.arrival_s(), self._change_s()), 1.0)
+                yield from self._pass(environment, min(books.arrival_s(), self._change_s()), _FULL)
                 continue
             wake_s = self._decide(now_s)
             idle, left = idle + 1 if books.left.sum() == left else 0, books.left.sum()
@@ -92,13 +104,14 @@ class _World:
             asks = False
             while books.unfinished and not asks:
                 began_s = float(environment.now)
-                pace = self._pace()
-                ask_s = self._ask_s(now_s, began_s, wake_s, pace)
-                step_s = min(ask_s, self._change_s(), began_s + self._end_s(pace))
+                speeds = self._speeds()
+                ask_s = self._ask_s(now_s, began_s, wake_s, speeds)
+                step_s = min(ask_s, self._change_s(), began_s + self._end_s(speeds))
                 asks = self.by_events or step_s >= ask_s - _CLOSE_S
-                if pace < 1 and (begun_s := began_s + self._next_start_s() / pace) < step_s - _CLOSE_S:
+                begun_s = began_s + self._next_start_s() / speeds.starts
+                if speeds != _FULL and begun_s < step_s - _CLOSE_S:
                     step_s, asks = begun_s, False
-                yield from self._pass(environment, step_s, pace)
+                yield from self._pass(environment, step_s, speeds)
             share = 1 - books.unfinished / max(books.until, 1)
             if progress is not None and share >= told + 0.01:
                 told = share
@@ -109,8 +122,8 @@ class _World:
         name = type(self.scheduler).__name__
         if not self.books.running.size:
             return InvariantError(f"{name}: {self.books.active.size} jobs never run")
-        timing, pace = self.timing, self._pace()
-        slower = f", {1 / pace:.3g} times as long side by side" if pace < 1 else ""
+        timing, pace = self.timing, self._speeds().starts
+        slower = f", {1 / pace:.3g} times as long beside other processes" if pace < 1 else ""
         return ScenarioError(
             f"{name}: no job works in {_IDLE_ROUNDS} rounds of {timing.round_s:g} s, because each loses its "
             f"GPUs before it has started (a start takes {timing.start_s:g} s and a restart "
@@ -118,49 +131,49 @@ class _World:
         )
 
     def _pass(
-        self, environment: simpy.Environment, until_s: float, pace: float
+        self, environment: simpy.Environment, until_s: float, speeds: _Speeds
     ) -> Generator[simpy.Event, None, None]:
         """Advance to a moment, and then let the servers that are due fail or return."""
         passed_s = max(until_s - float(environment.now), 0.0)
         yield environment.timeout(passed_s)
-        self._advance(float(environment.now) - passed_s, passed_s, pace)
+        self._advance(float(environment.now) - passed_s, passed_s, speeds)
         self._servers(float(environment.now))
 
-    def _ask_s(self, decided_s: float, now_s: float, wake_s: float, pace: float) -> float:
+    def _ask_s(self, decided_s: float, now_s: float, wake_s: float, speeds: _Speeds) -> float:
         """Return the time at which the scheduler decides next, without regard to faults, s. decided_s: time
         of its last decision."""
         books = self.books
         if not self.by_events:
             return decided_s + self.timing.round_s
-        ask_s = min(books.arrival_s(), now_s + float(self._needs_s(pace).min(initial=np.inf)), wake_s)
+        ask_s = min(books.arrival_s(), now_s + float(self._needs_s(speeds).min(initial=np.inf)), wake_s)
         if np.isinf(ask_s) and np.isinf(self._change_s()):
             raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
         return ask_s
 
-    def _needs_s(self, pace: float) -> Real:
-        """Return the time until each running job ends, s, float64[running]."""
+    def _needs_s(self, speeds: _Speeds) -> Real:
+        """Return the time until each running job ends if these speeds last, s, float64[running]."""
         books, runs = self.books, self.books.running
-        return self.restarting[runs] / pace + books.left[runs] / books.rate[runs]
+        return self.restarting[runs] / speeds.starts + books.left[runs] / (books.rate[runs] * speeds.work)
 
-    def _end_s(self, pace: float) -> float:
+    def _end_s(self, speeds: _Speeds) -> float:
         """Return the time until the last watched job ends, s; inf unless all watched jobs run. This end stops
         the simulation, even inside a round."""
         watched = self.books.running < self.books.until
         if watched.sum() < self.books.unfinished:
             return np.inf
-        return float(self._needs_s(pace)[watched].max())
+        return float(self._needs_s(speeds)[watched].max())
 
-    def _pace(self) -> float:
-        """Return the speed of starts, relative to a start that is alone. The starting processes share the
-        cores that running jobs leave free."""
-        if np.isinf(self.timing.cores):
-            return 1.0
-        runs = self.books.running
+    def _speeds(self) -> _Speeds:
+        """Return the present speeds. The starting processes share the cores that running jobs leave free. A
+        start that is alone has one core and shares it with a part of the running jobs."""
+        timing, runs = self.timing, self.books.running
         starts = self.restarting[runs] > _CLOSE_S
+        if np.isinf(timing.cores) or not starts.any():
+            return _FULL
         width = self.books.width[runs]
-        used = self.timing.gpu_cores * float(width[~starts] @ self.books.rate[runs[~starts]])
-        left = max(self.timing.cores - used, _LEAST_CORES)
-        return min(left / max(float(width[starts].sum()), _LEAST_CORES), 1.0)
+        used = timing.gpu_cores * float(width[~starts] @ self.books.rate[runs[~starts]])
+        left = max(timing.cores - used, _LEAST_CORES)
+        return _Speeds(left / max(float(width[starts].sum()), timing.cores), timing.beside_starts)
 
     def _next_start_s(self) -> float:
         """Return the time until the next start ends if none slows it, s."""
@@ -182,17 +195,17 @@ class _World:
         self.unsaved[stopped] = self.unsaved[moved] = 0.0
         return wake_s
 
-    def _advance(self, began_s: float, passed_s: float, pace: float) -> None:
+    def _advance(self, began_s: float, passed_s: float, speeds: _Speeds) -> None:
         """Advance the running jobs. A job that ends in this time ends at its own moment."""
         books = self.books
         runs = books.running
-        waits = self.restarting[runs] / pace
-        need_s = self._needs_s(pace)
+        waits = self.restarting[runs] / speeds.starts
+        need_s = self._needs_s(speeds)
         ends = need_s <= passed_s + _CLOSE_S
         busy_s = np.where(ends, np.minimum(need_s, passed_s), passed_s)
         restart_s = np.minimum(waits, busy_s)
-        works_s = busy_s - restart_s
-        self.restarting[runs] = (waits - restart_s) * pace
+        works_s = (busy_s - restart_s) * speeds.work
+        self.restarting[runs] = (waits - restart_s) * speeds.starts
         saved = self.stretch[runs] // self.timing.checkpoint_s
         self.stretch[runs] += works_s
         saves = self.stretch[runs] // self.timing.checkpoint_s > saved

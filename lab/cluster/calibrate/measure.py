@@ -2,11 +2,13 @@
 under a quota.
 
 For: `twinbed calibrate --pillar cluster`. Not for: whole runs, which are compared with the twin and therefore
-never calibrate it. Jobs are measured in parallel, as they run in a cluster.
+never calibrate it. Starts and ends are measured one by one, because the twin computes how they slow each
+other. Training is measured in parallel, as it runs in a cluster.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -63,16 +65,18 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
     restart_s: list[float] = []
     end_s: list[float] = []
     speeds: dict[str, Value] = {}
+    beside = 1.0
     for label, batch in zip(STEPS, batches(), strict=True):
         progress(label, 0.0)
-        # Processes that start together share the cores. The twin computes that for larger gangs.
         alone = all(gpus == 1 for _, gpus in batch)
-        # Ends come first: the first start of a program reads its files from the disk, and is not measured.
-        end_s += _ends(batch) if alone else []
-        starts, restarts, per_core_s = _measure(batch, effort)
         if alone:
+            # Ends come first: the first start of a program reads its files from the disk, and is not measured.
+            end_s += _ends(batch)
+            starts, restarts = _starts(batch)
             start_s += starts
             restart_s += restarts
+        per_core_s, slowed = _trained(batch, effort)
+        beside = slowed if alone else beside
         for (job, gpus), rate in zip(batch, per_core_s, strict=True):
             said = f"measured: at a quota of {GPU_CORES:g} cores a process, {effort.seconds:g} s"
             speeds[f"training.{key_of(job, gpus)}"] = Value(rate, "steps/core/s", said)
@@ -85,6 +89,9 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
         datetime.now(UTC).date().isoformat(),
         {
             "machine.cores": Value(float(facts["cpus"]), "cores", "read from the system"),
+            "machine.beside_starts": Value(
+                beside, "1", "measured: speed of training while another job starts, relative to otherwise"
+            ),
             "times.start_s": distribution(
                 start_s, "s", "measured: from a job's first start to its first step"
             ),
@@ -100,27 +107,53 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
     )
 
 
-def _measure(
-    batch: Sequence[tuple[str, int]], effort: Effort
-) -> tuple[list[float], list[float], list[float]]:
-    """Return starts and restarts, s, and steps per second and core of each job."""
+def _starts(batch: Sequence[tuple[str, int]]) -> tuple[list[float], list[float]]:
+    """Return the times of starts and of restarts, s. Jobs start one by one, with no other job beside them."""
     starts, restarts = [], []
     with Gangs([training(job, gpus, _FOREVER, _FOREVER) for job, gpus in batch]) as gangs:
-
-        def start(job: int) -> float:
-            gangs.start(job, {}, GPU_CORES)
-            return _until(gangs, batch, lambda: gangs.look(job).begun)
-
-        starts = [start(job) for job in range(len(batch))]
-        before, began = [gangs.look(job).done for job in range(len(batch))], time.monotonic()
-        time.sleep(effort.seconds)
-        took_s = time.monotonic() - began
-        rates = [max(gangs.look(job).done - done, 1) / took_s / GPU_CORES for job, done in enumerate(before)]
         for job in range(len(batch)):
-            gangs.stop(job)
-            gone_s = _until(gangs, batch, lambda job=job: not gangs.look(job).alive)  # type: ignore[misc]
-            restarts.append(gone_s + start(job))
-    return starts, restarts, rates
+            starts.append(_start(gangs, batch, job))
+            restarts.append(_stop(gangs, batch, job) + _start(gangs, batch, job))
+            _stop(gangs, batch, job)
+    return starts, restarts
+
+
+def _trained(batch: Sequence[tuple[str, int]], effort: Effort) -> tuple[list[float], float]:
+    """Return steps per second and core of each job, trained in parallel, and their speed while one more job
+    starts again and again, relative to that, at most 1."""
+    jobs, more = range(len(batch)), len(batch)
+    with Gangs([training(job, gpus, _FOREVER, _FOREVER) for job, gpus in (*batch, (batch[0][0], 1))]) as gangs:
+        for job in jobs:
+            _start(gangs, batch, job)
+        done, took_s = _steps_in(gangs, jobs, lambda: time.sleep(effort.seconds))
+        rates = [max(steps, 1) / took_s / GPU_CORES for steps in done]
+        beside, beside_s = [0.0] * len(batch), 0.0
+        while beside_s < effort.seconds:
+            steps, some_s = _steps_in(gangs, jobs, lambda: _start(gangs, batch, more))
+            beside, beside_s = [a + b for a, b in zip(beside, steps, strict=True)], beside_s + some_s
+            _stop(gangs, batch, more)
+    slowed = [steps / beside_s / GPU_CORES / rate for steps, rate in zip(beside, rates, strict=True)]
+    return rates, min(statistics.fmean(slowed), 1.0)
+
+
+def _steps_in(gangs: Gangs, jobs: Sequence[int], act: Callable[[], object]) -> tuple[list[int], float]:
+    """Return the steps that jobs take while something is done, and the time that it takes, s."""
+    before, began = [gangs.look(job).done for job in jobs], time.monotonic()
+    act()
+    took_s = time.monotonic() - began
+    return [gangs.look(job).done - done for job, done in zip(jobs, before, strict=True)], took_s
+
+
+def _start(gangs: Gangs, batch: Sequence[tuple[str, int]], job: int) -> float:
+    """Start a job. Return the time until its first step, s."""
+    gangs.start(job, {}, GPU_CORES)
+    return _until(gangs, batch, lambda: gangs.look(job).begun)
+
+
+def _stop(gangs: Gangs, batch: Sequence[tuple[str, int]], job: int) -> float:
+    """Stop a job. Return the time until its processes are gone, s."""
+    gangs.stop(job)
+    return _until(gangs, batch, lambda: not gangs.look(job).alive)
 
 
 def _ends(batch: Sequence[tuple[str, int]]) -> list[float]:
@@ -128,7 +161,7 @@ def _ends(batch: Sequence[tuple[str, int]]) -> list[float]:
     ends = []
     with Gangs([training(job, gpus, _SHORT, _FOREVER) for job, gpus in batch]) as gangs:
         for job in range(len(batch)):
-            gangs.start(job, {}, GPU_CORES)
+            _start(gangs, batch, job)
             _until(gangs, batch, lambda job=job: gangs.look(job).done >= _SHORT)  # type: ignore[misc]
             ends.append(_until(gangs, batch, lambda job=job: not gangs.look(job).alive))  # type: ignore[misc]
     return ends

@@ -13,12 +13,12 @@ from lab.ask.calibration import Calibration, Form
 from twinbed import ScenarioError
 
 UNITS: Mapping[str, Mapping[str, str] | None] = {
-    "machine": {"cores": "cores"},
+    "machine": {"cores": "cores", "beside_starts": "1"},
     "times": {"start_s": "s", "restart_s": "s", "end_s": "s"},
     "training": None,
 }
 """Section → its values and their units. `training` has a value for each job and size of its gang."""
-FORM = Form(Path(__file__).with_name("calibration_default.toml"), 3, UNITS)
+FORM = Form(Path(__file__).with_name("calibration_default.toml"), 4, UNITS)
 load_calibration = FORM.load
 write = FORM.write
 

@@ -87,6 +87,7 @@ class Drawn:
             asked.sync_s,
             calibration.values["machine.cores"].value,
             asked.emulation.gpu_cores,
+            calibration.values["machine.beside_starts"].value,
         )
 
 

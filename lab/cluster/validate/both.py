@@ -128,10 +128,15 @@ def _key(spec: Mapping[str, Any]) -> str:
 def asked_alike(run: Run, spec: RunSpec) -> bool:
     """Return whether a stored run answers the same question; its seed and its code may differ.
 
-    Its calibration may not: the steps of a real job follow from it.
+    The calibrated speeds of training may not, because the steps of a real job follow from them.
     """
-    same = run.manifest["calibration"]["sha256"] == spec.calibration.sha256
-    return same and _key(run.manifest["spec"]) == _key(spec.resolved())
+    measured = {key: value["value"] for key, value in run.manifest["calibration"]["values"].items()}
+    asked = {key: value.value for key, value in spec.calibration.values.items()}
+    return _speeds(measured) == _speeds(asked) and _key(run.manifest["spec"]) == _key(spec.resolved())
+
+
+def _speeds(values: Mapping[str, float]) -> dict[str, float]:
+    return {key: value for key, value in values.items() if key.startswith("training.")}
 
 
 def jct_s(run: Run) -> float:

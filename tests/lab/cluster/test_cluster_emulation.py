@@ -23,6 +23,7 @@ def test_a_start_an_end_and_a_restart_count_as_many_times_as_time_is_compressed(
     assert timing.start_s == pytest.approx(60 * lasts_s)
     assert timing.restart_s == pytest.approx(60 * values["times.restart_s"].value)
     assert (timing.cores, timing.gpu_cores) == (2.0, 0.1)
+    assert timing.beside_starts == values["machine.beside_starts"].value
 
 
 def test_training_is_as_long_as_its_duration_compressed():
@@ -79,14 +80,17 @@ def test_two_settings_of_a_users_own_scheduler_are_two_questions():
     assert not asked_alike(other, SPEC)
 
 
-def stored(spec, calibration_sha256=SPEC.calibration.sha256):
-    """A stored run, as far as `asked_alike` looks at it."""
-    return SimpleNamespace(manifest={"spec": spec, "calibration": {"sha256": calibration_sha256}})
+def stored(spec, **changed):
+    """A stored run, as far as `asked_alike` looks at it. changed: calibrated values that it had."""
+    values = {key: value.value for key, value in SPEC.calibration.values.items()} | changed
+    about = {"values": {key: {"value": value} for key, value in values.items()}}
+    return SimpleNamespace(manifest={"spec": spec, "calibration": about})
 
 
-def test_a_run_under_another_calibration_has_other_steps_and_is_another_question():
+def test_a_run_under_other_speeds_has_other_steps_and_is_another_question():
     assert asked_alike(stored(SPEC.resolved()), SPEC)
-    assert not asked_alike(stored(SPEC.resolved(), "0" * 64), SPEC)
+    assert asked_alike(stored(SPEC.resolved(), **{"times.start_s": 99.0}), SPEC)
+    assert not asked_alike(stored(SPEC.resolved(), **{"training.audio_cnn_x1": 99.0}), SPEC)
 
 
 def test_the_twin_agrees_within_a_tenth_and_in_the_order():

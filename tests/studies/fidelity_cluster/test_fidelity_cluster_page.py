@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from control.scheduler import POLICIES, make
 from lab.ask.scenario import expand
+from lab.cluster.calibrate.measure import HEAD
 from lab.cluster.calibrate.values import FORM
 from lab.cluster.input import cluster_of
 from lab.cluster.real import backend
@@ -16,8 +16,6 @@ from lab.cluster.run import runner
 from lab.runs.store import RunStore
 from studies.fidelity_cluster import page
 from studies.harness import Asked
-
-NOWHERE = Path("there is no such file")
 
 
 @pytest.fixture
@@ -37,9 +35,17 @@ def measured(tmp_path, monkeypatch) -> RunStore:
     return RunStore(tmp_path / "real")
 
 
+def run_really(store: RunStore, spec, **more) -> None:
+    """Make a calibration and a run of real processes."""
+    place = page.place_of_calibration(store, "Real processes", spec, 0)
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(FORM.write(FORM.load(None), HEAD))
+    backend.run(page.calibrated(spec, place), store, 0, None, **more)
+
+
 def test_the_page_compares_what_was_measured_and_says_what_was_not(measured: RunStore, tmp_path) -> None:
-    for spec in expand(page.scenario((), NOWHERE))[:3]:
-        backend.run(spec, measured, 0, None)
+    for spec in expand(page.scenario(()))[:3]:
+        run_really(measured, spec)
     asked = Asked(store=tmp_path / "real", out=tmp_path, page_only=True)
     assert page.make(asked) == 0
     text = (tmp_path / "fidelity-cluster.md").read_text()
@@ -51,16 +57,16 @@ def test_the_page_compares_what_was_measured_and_says_what_was_not(measured: Run
 
 
 def test_the_page_names_the_rows_whose_real_run_was_decided_by_other_code(measured: RunStore) -> None:
-    first, second, third = expand(page.scenario((), NOWHERE))[:3]
-    backend.run(first, measured, 0, None, code="of an older version")
-    backend.run(second, measured, 0, None)
-    backend.run(third, measured, 0, None, code="")
+    first, second, third = expand(page.scenario(()))[:3]
+    run_really(measured, first, code="of an older version")
+    run_really(measured, second)
+    run_really(measured, third, code="")
     told = page.document(measured).partition("made before the code was recorded: ")[2].partition("\n")[0]
     assert told == f"Real processes: {first.label}."
 
 
 def test_the_code_of_a_scheduler_is_that_of_the_modules_that_it_uses() -> None:
-    cluster = runner.Drawn(cluster_of(expand(page.scenario((), NOWHERE))[0].scenario), 0).jobs.cluster
+    cluster = runner.Drawn(cluster_of(expand(page.scenario(()))[0].scenario), 0).jobs.cluster
     code = {name: backend.scheduler_sha256(make(name, cluster, 0)) for name in POLICIES}
     assert code["fifo"] == code["yarn"]
     assert code["gavel"] == code["las"]
@@ -69,20 +75,19 @@ def test_the_code_of_a_scheduler_is_that_of_the_modules_that_it_uses() -> None:
     assert backend.scheduler_sha256(make("tiresias", quotas, 0)) not in ("", code["tiresias"])
 
 
-def test_the_machine_is_calibrated_once_and_then_it_goes_on_where_it_stopped(
+def test_each_run_has_a_calibration_and_the_same_command_goes_on_where_it_stopped(
     measured: RunStore, tmp_path, monkeypatch
 ) -> None:
-    made = []
-    run = backend.run
+    made, calibrations = [], []
+    run, calibrate = backend.run, page.calibrate
     monkeypatch.setattr(backend, "run", lambda spec, *others: made.append(spec) or run(spec, *others))
+    monkeypatch.setattr(page, "calibrate", lambda *asked: calibrations.append(asked) or calibrate(*asked))
     page.make(Asked(store=tmp_path / "real", out=tmp_path))
     # Six runs of real processes, two of Slurm's own backfill, six that it runs.
-    assert len(made) == 6 + 2 + 6
+    assert len(made) == len(calibrations) == 6 + 2 + 6
     assert {spec.calibration.name for spec in made} == {"of this machine"}
-    assert (
-        "the twin has this machine's calibration for each part"
-        in (tmp_path / "fidelity-cluster.md").read_text()
-    )
-    monkeypatch.setattr(page, "calibrate", None)
+    text = (tmp_path / "fidelity-cluster.md").read_text()
+    assert "each run has a calibration of its own" in text
+    assert "Of 14 mean JCTs" in text
     page.make(Asked(store=tmp_path / "real", out=tmp_path))
-    assert len(made) == 14
+    assert len(made) == len(calibrations) == 14

@@ -145,6 +145,17 @@ def test_starts_share_what_running_jobs_leave_of_the_machines_cores(at_events: b
     assert done.finish_s[2:] == pytest.approx(110 + done.restart_s[2] + 1000)
 
 
+@pytest.mark.parametrize("at_events", [True, False])
+def test_a_start_and_the_jobs_beside_it_slow_each_other(at_events: bool) -> None:
+    # Job 0 uses 0.5 of two cores. Job 1 has a core for its start and shares it with half of job 0's use.
+    timing = Timing(100.0, at_events, start_s=30.0, cores=2.0, gpu_cores=0.5, beside_starts=0.8)
+    done = run("fifo", workload([0, 100], [1, 1], [200, 1000]), timing, cluster((0, 2)))
+    assert done.restart_s[0] == pytest.approx(30)
+    assert done.restart_s[1] == pytest.approx(30 / 0.75)
+    # Job 0 works 70 s alone, 40 s at 0.8 beside the start, and 98 s alone.
+    assert done.finish_s[0] == pytest.approx(30 + 70 + 40 + 98)
+
+
 def test_starts_do_not_slow_each_other_on_a_real_cluster() -> None:
     done = run("fifo", workload([0, 0, 0], [1, 1, 2], [100] * 3), Timing(start_s=10.0), cluster((0, 8)))
     assert done.restart_s.tolist() == [10.0, 10.0, 10.0]
