@@ -192,14 +192,16 @@ def _calibrated(made: Sequence[Calibration]) -> str:
     """Return sentences on the calibrations of the machine."""
     if not made:
         return "No machine was calibrated."
-    told = []
-    for key, unit in (("times.start_s", "s"), ("times.restart_s", "s"), ("training.text_lstm_x1", "steps/core/s")):
-        values = [one.values[key].value for one in made]
-        told.append(f"{min(values):.3g} to {max(values):.3g} {unit}")
+    starts, restarts, speeds = (
+        [one.values[key].value for one in made]
+        for key in ("times.start_s", "times.restart_s", "training.text_lstm_x1")
+    )
     return (
         "The machine's speed changes from hour to hour. So each run has a calibration of its own, measured "
-        f"directly before it. Median time until a job starts: {told[0]}, and until it starts again: {told[1]}. "
-        f"Training speed of text_lstm: {told[2]}. A job's steps follow from the speed that was measured."
+        f"directly before it. Median time until a job starts: {min(starts):.3g} to {max(starts):.3g} s, and "
+        f"until it starts again: {min(restarts):.3g} to {max(restarts):.3g} s. Training speed of text_lstm: "
+        f"{min(speeds):.3g} to {max(speeds):.3g} steps/core/s. A job's steps follow from the speed that was "
+        "measured."
     )
 
 

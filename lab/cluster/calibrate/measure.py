@@ -70,7 +70,7 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
         progress(label, 0.0)
         alone = all(gpus == 1 for _, gpus in batch)
         if alone:
-            # Ends come first: the first start of a program reads its files from the disk, and is not measured.
+            # Ends come first: a program's first start reads its files from the disk, and is not measured.
             end_s += _ends(batch)
             starts, restarts = _starts(batch)
             start_s += starts
@@ -122,7 +122,9 @@ def _trained(batch: Sequence[tuple[str, int]], effort: Effort) -> tuple[list[flo
     """Return steps per second and core of each job, trained in parallel, and their speed while one more job
     starts again and again, relative to that, at most 1."""
     jobs, more = range(len(batch)), len(batch)
-    with Gangs([training(job, gpus, _FOREVER, _FOREVER) for job, gpus in (*batch, (batch[0][0], 1))]) as gangs:
+    with Gangs(
+        [training(job, gpus, _FOREVER, _FOREVER) for job, gpus in (*batch, (batch[0][0], 1))]
+    ) as gangs:
         for job in jobs:
             _start(gangs, batch, job)
         done, took_s = _steps_in(gangs, jobs, lambda: time.sleep(effort.seconds))
