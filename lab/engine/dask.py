@@ -35,6 +35,7 @@ from lab.engine.ports import Outcome, Progress, Session, Unit, Work
 from lab.runs.code import code_sha256
 from twinbed import BackendError, ScenarioError, __version__
 from twinbed.files import MIB, open_regular
+from twinbed.writing import whole
 
 _dask: Any = distributed
 """Dask, whose functions mostly have no type annotations."""
@@ -388,9 +389,8 @@ def _placed(about: _Input, content: bytes) -> Path:
     place = folder / about.name
     if not place.exists() or hashlib.sha256(place.read_bytes()).hexdigest() != about.sha256:
         folder.mkdir(exist_ok=True, mode=0o700)
-        hidden = folder / f".{secrets.token_hex(8)}"
-        hidden.write_bytes(content)
-        hidden.rename(place)
+        with whole(place) as file:
+            file.write(content)
     return place
 
 

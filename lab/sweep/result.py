@@ -16,7 +16,7 @@ import pandas as pd
 
 from lab.ask.scenario import Scenario
 from lab.runs.compare import BOUNDS, INTERVALS, column, mean_ci95, partial
-from lab.runs.files import write_bytes, write_whole
+from twinbed.writing import write_bytes, write_whole
 from lab.runs.formats import Column, Record, Result
 from lab.runs.metric import Metric, censored_key, unit_of
 from lab.sweep.sweep import Swept

@@ -16,7 +16,7 @@ import yaml
 
 from lab.ask.scenario import paths_in, with_paths
 from lab.runs.compare import INTERVALS, column, mean_ci95
-from lab.runs.files import write_bytes
+from twinbed.writing import write_bytes
 from lab.runs.formats import Column, Result, grid
 from lab.runs.metric import Metric
 from lab.sweep.book import Tuning

@@ -22,7 +22,7 @@ from lab.cluster.input import cluster_of
 from lab.cluster.real import backend
 from lab.cluster.run.runner import Drawn
 from lab.cluster.validate.both import LIMIT, RULE, Compared, asked_alike, compared
-from lab.runs.files import write_whole
+from twinbed.writing import write_bytes
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 from studies import harness
@@ -64,7 +64,7 @@ def make(asked: Asked) -> int:
 def _calibrate(place: Path) -> None:
     """Measure the machine, and write its calibration."""
     text = FORM.write(calibrate("cluster", THOROUGH, lambda *_: None), HEAD).encode()
-    write_whole(place, lambda file: file.write(text))
+    write_bytes(place, text)
 
 
 def place_of_calibration(store: RunStore, title: str) -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 
 from lab.engine.local import cores
 from lab.runs.code import code_sha256
-from lab.runs.files import write_whole
+from twinbed.writing import write_bytes
 from studies import harness
 from studies.harness import Asked
 from studies.scale.overhead import Timed, all_timed
@@ -63,7 +63,7 @@ def kept(folder: Path) -> dict[str, Any] | None:
 def keep(folder: Path, name: str, content: object) -> None:
     """Store a result under a name."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / f"{name}.json", lambda file: file.write(json.dumps(content, indent=1).encode()))
+    write_bytes(folder / f"{name}.json", json.dumps(content, indent=1).encode())
 
 
 def measured(seeds: range) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.port import Applier
 from testbed.waiting import until
-from testbed.writing import write_whole
+from twinbed.writing import whole
 from twinbed import BackendError, ScenarioError, TwinbedError
 
 READY_S = 30.0
@@ -218,7 +218,8 @@ def _sayer(status: Path | None) -> Say:
 
     def replace(report: dict[str, Any]) -> None:
         try:
-            write_whole(status, json.dumps(report))
+            with whole(status) as file:
+                file.write(json.dumps(report).encode())
         except OSError as error:
             why = f"--status {status}: cannot be written: {error.strerror}"
             raise BackendError(f"{why}; name a file in a folder that is there") from None

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from control.jobs import LocalRun, Real
 from lab.ask import guard
-from lab.runs.files import write_whole
+from twinbed.writing import write_whole
 from traces import parquet_file
 from twinbed import ScenarioError, TraceError
 

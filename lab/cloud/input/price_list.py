@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from lab.runs.files import own_path, write_whole
+from lab.runs.files import own_path
+from twinbed.writing import write_whole
 from traces.catalogue import sparecores, table
 from traces.catalogue.catalogue import Catalogue, load
 from twinbed import ScenarioError

@@ -21,7 +21,7 @@ from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Section
 from lab.containers.apply.plan import Amount, Change, worded
-from lab.runs.files import write_bytes
+from twinbed.writing import write_bytes
 from twinbed import BackendError
 from twinbed.files import MIB, read_user_text
 from twinbed.ownership import holder, take
