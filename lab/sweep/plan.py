@@ -22,11 +22,8 @@ from lab.ask.scenario import RunSpec
 from lab.runs.code import code_sha256
 from lab.runs.publishing import sha256_of
 from lab.runs.runner import files_of
-from lab.sweep.points import Point
+from lab.sweep.points import Point, refuse_too_many
 from twinbed import ScenarioError
-
-MOST_RUNS = 200_000
-"""Most runs of a sweep. Its units and its table are held in memory, about 2 KB a run."""
 
 _DIGITS = 10
 
@@ -79,9 +76,8 @@ class SweepPlan:
     shard: Shard = Shard()
 
     def __post_init__(self) -> None:
-        runs = len(self.cells) * len(self.seeds)
-        if runs > MOST_RUNS:
-            raise ScenarioError(f"{self.name}: {runs:,} runs; a sweep has at most {MOST_RUNS:,}; vary less")
+        cells = sum(len(point.scenario.policies) for point in self.points)
+        refuse_too_many(cells * len(self.seeds), self.name)
 
     @property
     def kind(self) -> Kind:

@@ -19,6 +19,7 @@ from lab.runs.compare import BOUNDS, INTERVALS, column, mean_ci95, partial
 from twinbed.writing import write_bytes, write_whole
 from lab.runs.formats import Column, Record, Result
 from lab.runs.metric import Metric, censored_key, unit_of
+from lab.sweep.book import write_parquet
 from lab.sweep.sweep import Swept
 from twinbed import ScenarioError
 
@@ -116,7 +117,7 @@ def write(swept: Swept, path: Path) -> None:
     if path.suffix == ".csv":
         write_bytes(path, swept.frame.to_csv(index=False).encode())
     else:
-        write_whole(path, lambda file: swept.frame.to_parquet(file, index=False))
+        write_whole(path, lambda file: write_parquet(swept.frame, file))
 
 
 def check_ending(path: Path) -> None:
