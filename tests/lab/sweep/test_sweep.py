@@ -208,6 +208,14 @@ def test_a_key_with_numbers_and_words_is_written_and_drawn(dice, store, here, tm
     assert "Mean over dice.throws" in document(swept, chosen(swept, []))
 
 
+def test_more_points_than_a_picture_shows_are_not_drawn(plan, store, here, monkeypatch):
+    swept = sweep(plan, store, here)
+    monkeypatch.setattr("lab.sweep.page.MOST_DRAWN", 3)
+    page = document(swept, chosen(swept, []))
+    assert "Mean over dice.throws" not in page
+    assert "Charts show at most" in page
+
+
 def test_a_store_that_refuses_a_run_ends_the_sweep(plan, store, here, monkeypatch):
     tried = []
 
