@@ -131,7 +131,7 @@ def _varied(text: str) -> tuple[str, list[Any]]:
 
 def _rows(table: Path) -> list[tuple[str, dict[str, str]]]:
     """Return the rows of a CSV file with their line numbers. Raises ScenarioError."""
-    text = read_user_text(table, _MOST_BYTES).removeprefix("\ufeff")
+    text = read_user_text(table, _MOST_BYTES)
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         keys = reader.fieldnames or ()
