@@ -81,7 +81,7 @@ def scenario(changes: Sequence[str], calibration: Path) -> Scenario:
 
 def real(store: RunStore) -> list[Run]:
     """Return the real runs that are stored."""
-    return [run for run in store.open_all(store.ids()) if run.manifest["backend"] == backend.NAME]
+    return [run for run in store.runs() if run.manifest["backend"] == backend.NAME]
 
 
 def document(store: RunStore) -> str:

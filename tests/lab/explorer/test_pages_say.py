@@ -96,5 +96,5 @@ def test_stored_questions_skip_runs_that_are_removed_in_the_meantime(stored, tmp
     store = RunStore(tmp_path / "copy")
     ids = store.ids()
     shutil.rmtree(store.root / ids[0])
-    monkeypatch.setattr(RunStore, "ids", lambda _self: ids)
-    assert [run.id for run in questions.every(store)] == ids[1:]
+    monkeypatch.setattr(RunStore, "names", lambda _self: ids)
+    assert [run.id for run in store.runs()] == ids[1:]
