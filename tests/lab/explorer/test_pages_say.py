@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from control.jobs import Configuration, Objective
 from control.recommender.ports import Interval, Recommendation
 from lab.charts.palette import shown
-from lab.explorer import cloud_page, questions, results, services_results
+from lab.explorer import cloud_page, results, services_results
 from lab.explorer.job import Queue
 from lab.explorer.trace_facts import facts
 from lab.runs.store import RunStore
