@@ -5,17 +5,15 @@ For: what `twinbed sweep` prints and writes. Not for: charts (page.py).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lab.ask.scenario import Scenario
-from lab.runs.compare import BOUNDS, INTERVALS, column, mean_ci95, partial
+from lab.runs.compare import BOUNDS, INTERVALS, averaged, column, partial
 from twinbed.writing import write_bytes, write_whole
 from lab.runs.formats import Column, Record, Result
 from lab.runs.metric import Metric, censored_key, unit_of
@@ -57,23 +55,13 @@ def means(frame: pd.DataFrame, varied: Sequence[str], metrics: Sequence[Metric])
 
     frame: as Swept.frame, with or without the flags of bounds. varied: the keys that vary.
     """
-    flagged = [metric for metric in metrics if censored_key(metric.key) in frame]
     keys = [*varied, "policy"]
     rows = []
     for labels, group in frame.groupby(keys, sort=False):
         row: dict[str, Any] = dict(zip(keys, labels, strict=True))
-        row["seeds"] = len(group)
-        for metric in metrics:
-            values = group[metric.key].dropna().to_numpy(np.float64)
-            row[metric.key], row[f"{metric.key}_ci95"] = mean_ci95(values)
-        for metric in flagged:
-            flag = censored_key(metric.key)
-            row[flag] = bool(group[flag].any())
-            if row[flag]:
-                row[f"{metric.key}_ci95"] = math.nan
-        rows.append(row)
+        rows.append(row | {"seeds": len(group)} | averaged(group, [metric.key for metric in metrics]))
     spread = [name for metric in metrics for name in (metric.key, f"{metric.key}_ci95")]
-    bounds = [censored_key(metric.key) for metric in flagged]
+    bounds = [flag for metric in metrics if (flag := censored_key(metric.key)) in frame]
     return pd.DataFrame(rows, columns=[*keys, "seeds", *spread, *bounds])
 
 
