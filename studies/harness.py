@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from twinbed.writing import write_bytes
 from twinbed import InvariantError, ScenarioError, TwinbedError
+from twinbed.writing import write_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"

@@ -45,9 +45,9 @@ def report(
 ) -> None:
     """Write stored runs as one HTML file that needs no network."""
     from lab.runs.files import check_place
-    from twinbed.writing import write_bytes
     from lab.runs.formats import Column, Result
     from lab.runs.report import document
+    from twinbed.writing import write_bytes
 
     check_place(html)
     runs_store = open_store(store)

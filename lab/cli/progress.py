@@ -84,7 +84,9 @@ class Rate(Bar):
         if self._live is not None:
             rate = done / (time.monotonic() - self._began_s)
             ill = f", {failed:,} failed" if failed else ""
-            self._live.show(f"{done:,} of {counted(total, self._noun)}, {rate:.3g}/s{ill}", done / max(total, 1))
+            self._live.show(
+                f"{done:,} of {counted(total, self._noun)}, {rate:.3g}/s{ill}", done / max(total, 1)
+            )
 
 
 class _Live:

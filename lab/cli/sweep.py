@@ -82,10 +82,10 @@ def sweep(
     """
     from lab import api, kinds
     from lab.runs.files import check_place
-    from twinbed.writing import write_bytes
     from lab.sweep import result as results
     from lab.sweep.points import seeds as seeds_of
     from lab.sweep.rules import Until, metric_named
+    from twinbed.writing import write_bytes
 
     question = asked(scenario, None, set_)
     kind = kinds.of(question)

@@ -135,8 +135,8 @@ def nccl_tests(
     """
     from lab.fabric import traced
     from lab.runs.files import check_place
-    from twinbed.writing import write_bytes
     from traces.readers.nccl_tests import read
+    from twinbed.writing import write_bytes
 
     check_place(out, inputs=[printed])
     text, result = traced.calibration(read(printed), operation, out.stem)

@@ -20,7 +20,6 @@ from lab.sweep.result import means, result
 from lab.sweep.rules import unbeaten
 from lab.sweep.sweep import Swept
 
-
 MOST_DRAWN = 5_000
 """Most points under all policies of which charts are drawn. More are no picture, and Vega refuses them."""
 NOT_DRAWN = f"Charts show at most {MOST_DRAWN:,} points; vary less to see some."

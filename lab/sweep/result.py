@@ -14,12 +14,12 @@ import pandas as pd
 
 from lab.ask.scenario import Scenario
 from lab.runs.compare import BOUNDS, INTERVALS, averaged, column, partial
-from twinbed.writing import write_bytes, write_whole
 from lab.runs.formats import Column, Record, Result
 from lab.runs.metric import Metric, censored_key, unit_of
 from lab.sweep.book import write_parquet
 from lab.sweep.sweep import Swept
 from twinbed import ScenarioError
+from twinbed.writing import write_bytes, write_whole
 
 _METRICS = 4
 """Number of metrics in the table unless others are requested: more do not fit beside the keys."""

@@ -22,11 +22,11 @@ from lab.cluster.input import cluster_of
 from lab.cluster.real import backend
 from lab.cluster.run.runner import Drawn
 from lab.cluster.validate.both import LIMIT, RULE, Compared, asked_alike, compared
-from twinbed.writing import write_bytes
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 from studies import harness
 from studies.harness import Asked, TimeIsUpError, table
+from twinbed.writing import write_bytes
 
 STORE = harness.STORES / "fidelity-cluster"
 CELLS = {

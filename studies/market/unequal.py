@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from control.recommender.spotdnn import Goal, Training, WorkerKind, contention, predict
-from twinbed.writing import write_bytes
 from studies import harness
 from studies.harness import Asked, TimeIsUpError
 from testbed.cloud.asynchronous import Asynchronous, Machine
+from twinbed.writing import write_bytes
 
 STORE = harness.STORES / "unequal"
 SMALL, MEDIUM, LARGE = (

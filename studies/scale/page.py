@@ -17,12 +17,12 @@ from typing import Any
 
 from lab.engine.local import cores
 from lab.runs.code import code_sha256
-from twinbed.writing import write_bytes
 from studies import harness
 from studies.harness import Asked
 from studies.scale.overhead import Timed, all_timed
 from studies.scale.places import places
 from twinbed import BackendError
+from twinbed.writing import write_bytes
 
 RUNS = 10_000
 """Runs of the page's campaign unless others are asked for."""

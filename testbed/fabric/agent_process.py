@@ -34,8 +34,8 @@ from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.port import Applier
 from testbed.waiting import until
-from twinbed.writing import whole
 from twinbed import BackendError, ScenarioError, TwinbedError
+from twinbed.writing import whole
 
 READY_S = 30.0
 """Longest time until an agent's first report, s. It may have to compile the BPF program."""

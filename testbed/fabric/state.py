@@ -20,9 +20,9 @@ from control.fabric import BfdTimers
 from testbed.containers.ownership import LOCK, RUN_ROOT, make_directory
 from testbed.fabric.model import Impairment, Plan
 from testbed.fabric.ownership import STATE_ROOT, state_folder
-from twinbed.writing import whole
 from twinbed import BackendError, ScenarioError
 from twinbed.ownership import Ownership, is_held, take
+from twinbed.writing import whole
 
 _FILE = "fabric.json"
 _owned: dict[str, Ownership] = {}

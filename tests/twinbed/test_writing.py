@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import BinaryIO
 
 import pytest
@@ -51,9 +50,14 @@ def test_a_file_that_is_not_written_leaves_the_old_one_and_nothing_else(tmp_path
 def test_a_block_that_cannot_write_keeps_the_former_content_and_leaves_no_part(tmp_path):
     file = tmp_path / "status"
     write_bytes(file, b"first")
-    with pytest.raises(OSError, match="No space"), whole(file) as made:
-        made.write(b"sec")
-        raise OSError(28, "No space left on device")
+
+    def fail() -> None:
+        with whole(file) as made:
+            made.write(b"sec")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        fail()
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("status", "first")]
 
 

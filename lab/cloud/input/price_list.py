@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lab.runs.files import own_path
-from twinbed.writing import write_whole
 from traces.catalogue import sparecores, table
 from traces.catalogue.catalogue import Catalogue, load
 from twinbed import ScenarioError
+from twinbed.writing import write_whole
 
 _BLOCK = 1 << 20
 _URLS = ("http://", "https://")

@@ -27,8 +27,8 @@ from testbed.containers.load.plan import LoadPlan, read_plan, write_level, write
 from testbed.containers.load.sender import Sender
 from testbed.containers.services.http1 import allow_many_connections
 from testbed.containers.services.tracing import PORT
-from twinbed.writing import whole
 from twinbed import BackendError, TwinbedError
+from twinbed.writing import whole
 
 PRIORITY = -10
 """Nice value of the process, where the kernel allows it."""

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from testbed.containers.host.container import ContainerSpec
 from testbed.containers.host.fleet import Managed
 from testbed.containers.load.stress import NS
-from twinbed.writing import whole
 from twinbed import ScenarioError
+from twinbed.writing import whole
 
 _LEAD_NS = 100_000_000
 

@@ -89,7 +89,18 @@ def test_seeds_are_a_range_or_a_list(text, made):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3:1", "a:b", "-1", "1,1", "0:99999999", "0:100001", "0:1000000000000000000000", "9223372036854775808"]
+    "text",
+    [
+        "",
+        "3:1",
+        "a:b",
+        "-1",
+        "1,1",
+        "0:99999999",
+        "0:100001",
+        "0:1000000000000000000000",
+        "9223372036854775808",
+    ],
 )
 def test_wrong_seeds_are_refused(text):
     with pytest.raises(ScenarioError, match="--seeds"):
