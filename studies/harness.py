@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.runs.files import write_whole
 from twinbed import InvariantError, ScenarioError, TwinbedError
+from twinbed.writing import write_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -156,7 +156,7 @@ def dash(value: float, form: str = ".3g") -> str:
 def write(path: Path, text: str) -> None:
     """Write a file whole and print its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_bytes(path, text.encode())
     say(str(path))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError, validate_call
 
-from traces import parquet, parquet_file
+from traces import gzipped, parquet, parquet_file
 from traces.prometheus import kept
 from traces.prometheus.history import ClusterHistory, selected
 from traces.prometheus.workloads import Owner
@@ -33,7 +33,6 @@ from traces.readers import (
 )
 from traces.schema import UsageTrace, validate
 from twinbed import TraceError
-from twinbed.files import read_head
 from twinbed.own import find
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -260,7 +259,7 @@ def _recognise(path: Path) -> tuple[Path, Reader]:
     is_parquet = parquet_file.is_parquet(path)
     if is_parquet and parquet.is_own(path):
         return path, FORMATS["recording"]
-    head = read_head(path, _HEAD_BYTES, TraceError)
+    head = gzipped.head(path, _HEAD_BYTES)
     for reader in _READERS:
         if reader.begins is not None and reader.begins(head):
             return path, reader

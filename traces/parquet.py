@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +26,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from traces import parquet_file
 from traces.schema import MOST_READ_CELLS, QUANTITIES, Floats, UsageTrace, validate
 from twinbed import BackendError, TraceError
+from twinbed.writing import whole
 
 SCHEMA_VERSION = 1
 
@@ -83,13 +83,9 @@ def write(trace: UsageTrace, path: str | Path) -> None:
 
 def write_table(table: pa.Table, path: Path) -> None:
     """Write a table to `path`, completely or not at all. Raises BackendError; an older file then stays."""
-    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with hidden.open("xb") as file:
+        with whole(path, synced=True) as file:
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-            file.flush()
-            os.fsync(file.fileno())
-        hidden.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -97,8 +93,6 @@ def write_table(table: pa.Table, path: Path) -> None:
             f"{path}: cannot be written ({reason}), nothing was left behind; "
             "free some space or choose another folder"
         ) from error
-    finally:
-        hidden.unlink(missing_ok=True)
 
 
 def read(path: str | Path, *, max_cells: int = MOST_READ_CELLS) -> UsageTrace:

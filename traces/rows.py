@@ -25,7 +25,7 @@ def read(
     is larger than MOST_BYTES, a name stands twice, a row has more or fewer fields than the header, or a cell
     has a character that cannot be shown.
     """
-    text = read_user_text(path, MOST_BYTES, error).removeprefix("\ufeff")
+    text = read_user_text(path, MOST_BYTES, error)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     names: list[str] = []
     rows: list[tuple[int, dict[str, str]]] = []

@@ -85,9 +85,12 @@ def read_standard_input(most_bytes: int) -> str:
 
 
 def as_text(content: bytes, where: str, error: type[TwinbedError] = ScenarioError) -> str:
-    """Return UTF-8 as text. Raises `error` that begins with `where` and names the first wrong byte."""
+    """Return UTF-8 as text, without the byte order mark with which some programs begin it.
+
+    Raises `error` that begins with `where` and names the first wrong byte.
+    """
     try:
-        return content.decode()
+        return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as wrong:
         raise error(f"{where}: not UTF-8 text (byte {wrong.start}); save it as UTF-8") from None
 

@@ -106,7 +106,8 @@ def advise(
     from lab import api
     from lab.containers.advise import forms, model
     from lab.containers.advise.histories import of_cluster
-    from lab.runs.files import check_place, write_whole
+    from lab.runs.files import check_place
+    from twinbed.writing import write_bytes
 
     if bool(source) == bool(prometheus):
         raise ScenarioError("advise: give traces, or the address of a server with --prometheus URL")
@@ -142,7 +143,7 @@ def advise(
         from lab.containers.advise.page import document
 
         page = document(advice, advised.histories).encode()
-        write_whole(html, lambda file: file.write(page))
+        write_bytes(html, page)
     if as_ is not None and folder is None:
         write(forms.joined(advice, as_.value))
         return

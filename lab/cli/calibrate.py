@@ -53,12 +53,13 @@ def calibrate(
 def measured(kind: Kind, name: str, path: Path, *, quick: bool, wanted: bool) -> Calibrated:
     """Measure this machine and write the calibration to `path`. wanted: show a progress bar."""
     from lab.cli.progress import Bar
-    from lab.runs.files import check_place, write_whole
+    from lab.runs.files import check_place
+    from twinbed.writing import write_bytes
 
     check_place(path)
     with Bar(len(kind.calibration_steps()), wanted=wanted) as bar:
         made = kind.calibrate(name, quick=quick, progress=bar)
-    write_whole(path, lambda file: file.write(made.text.encode()))
+    write_bytes(path, made.text.encode())
     return made
 
 

@@ -44,13 +44,14 @@ def report(
     _no_progress: NoProgressOption = False,
 ) -> None:
     """Write stored runs as one HTML file that needs no network."""
-    from lab.runs.files import check_place, write_whole
+    from lab.runs.files import check_place
     from lab.runs.formats import Column, Result
     from lab.runs.report import document
+    from twinbed.writing import write_bytes
 
     check_place(html)
     runs_store = open_store(store)
     text = document([runs_store.open(run) for run in runs])
-    size = write_whole(html, lambda file: file.write(text.encode()))
+    size = write_bytes(html, text.encode())
     columns = (Column("report", "Report"), Column("runs", "Runs"), Column("bytes", "Size", "bytes"))
     emit(Result(columns, ({"report": str(html), "runs": len(runs), "bytes": size},)), form)

@@ -7,6 +7,9 @@ For: two one-line messages of the command line. Not for: installing anything.
 from __future__ import annotations
 
 import re
+import shlex
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 NAMES = ("app", "control", "kernel", "lab", "scenarios", "testbed", "traces", "twin", "twinbed")
@@ -29,7 +32,12 @@ def cure(package: str | None) -> str:
     root = (package or "").partition(".")[0]
     extra = next((extra for extra, roots in EXTRAS.items() if root in roots), None)
     wanted = f"'twinbed[{extra}]'" if extra else root
-    return f"the package {root} is not installed; pip install {wanted} installs it"
+    # pipx and uv give twinbed an environment of its own, which a bare pip does not know.
+    python = shlex.quote(sys.executable)
+    install = f"{python} -m pip install {wanted}"
+    if find_spec("pip") is None:
+        install = f"uv pip install {wanted} --python {python}"
+    return f"the package {root} is not installed; {install} installs it"
 
 
 def strangers(folder: Path | None = None) -> list[str]:

@@ -71,19 +71,22 @@ class Bar:
 
 
 class Rate(Bar):
-    """Progress over many units: number done, number done per second, and the time left."""
+    """Progress over many units: number done, number done per second, and the time left. noun: their name."""
 
-    def __init__(self, *, wanted: bool) -> None:
+    def __init__(self, *, wanted: bool, noun: str = "unit") -> None:
         super().__init__(1, wanted=wanted)
+        self._noun = noun
         self._began_s = time.monotonic()
 
     def tell(self, done: int, failed: int, total: int) -> None:
-        """Show that `done` of `total` units are done, of which `failed` failed."""
+        """Show that `done` of `total` are done, of which `failed` failed."""
         self._fractions = {"": done / max(total, 1)}
         if self._live is not None:
             rate = done / (time.monotonic() - self._began_s)
             ill = f", {failed:,} failed" if failed else ""
-            self._live.show(f"{done:,} of {counted(total, 'unit')}, {rate:.3g}/s{ill}", done / max(total, 1))
+            self._live.show(
+                f"{done:,} of {counted(total, self._noun)}, {rate:.3g}/s{ill}", done / max(total, 1)
+            )
 
 
 class _Live:

@@ -177,14 +177,11 @@ def rm(
     _no_progress: NoProgressOption = False,
 ) -> None:
     """Remove runs. If one of them does not exist, none is removed."""
-    from lab.runs.upkeep import Tags
+    from lab.runs.upkeep import remove
 
     opened = open_store(store)
-    tags = Tags(opened)
     ids = list(dict.fromkeys(opened.open(run).id for run in runs))
-    for run_id in ids:
-        opened.remove(run_id)
-        tags.forget(run_id)
+    remove(opened, ids)
     emit(Result((Column("removed", "Removed"),), tuple({"removed": run_id} for run_id in ids)), form)
 
 

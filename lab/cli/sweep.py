@@ -81,10 +81,11 @@ def sweep(
     --resume can finish.
     """
     from lab import api, kinds
-    from lab.runs.files import check_place, write_whole
+    from lab.runs.files import check_place
     from lab.sweep import result as results
     from lab.sweep.points import seeds as seeds_of
     from lab.sweep.rules import Until, metric_named
+    from twinbed.writing import write_bytes
 
     question = asked(scenario, None, set_)
     kind = kinds.of(question)
@@ -116,7 +117,7 @@ def sweep(
     if html is not None:
         from lab.sweep.page import document
 
-        write_whole(html, lambda file: file.write(document(swept, shown).encode()))
+        write_bytes(html, document(swept, shown).encode())
     emit(results.result(swept, shown, watched), form)
     if len(swept.failures):
         raise typer.Exit(1)

@@ -106,7 +106,7 @@ def convert(
     owned = any(owner.pod for owner in history.owners)
     if out.suffix == ".csv":
         from lab.containers.input.trace_csv import write_long
-        from lab.runs.files import write_whole
+        from twinbed.writing import write_whole
 
         write_whole(out, lambda file: write_long(loaded, file))
         lost = "metadata, notes, owners and settings" if owned else "metadata and notes"

@@ -113,10 +113,10 @@ def chakra(
 def _job(job: TrainingTrace, out: Path, iterations: int, form: Format) -> None:
     """Write the job's scenario, and say what a step of it does."""
     from lab.fabric import traced
-    from lab.runs.files import write_whole
+    from twinbed.writing import write_bytes
 
     text = traced.scenario(job, out.stem, iterations)
-    write_whole(out, lambda file: file.write(text.encode()))
+    write_bytes(out, text.encode())
     note = f"twinbed run {out} asks the twin. The sizes on links are those of rings."
     emit(replace(traced.table(job), notes=(note,)), form)
 
@@ -134,12 +134,13 @@ def nccl_tests(
     A scenario uses the file by `calibration:`. All other values are those that ship.
     """
     from lab.fabric import traced
-    from lab.runs.files import check_place, write_whole
+    from lab.runs.files import check_place
     from traces.readers.nccl_tests import read
+    from twinbed.writing import write_bytes
 
     check_place(out, inputs=[printed])
     text, result = traced.calibration(read(printed), operation, out.stem)
-    write_whole(out, lambda file: file.write(text.encode()))
+    write_bytes(out, text.encode())
     emit(replace(result, notes=(f"Written to {out}.",)), form)
 
 

@@ -93,7 +93,7 @@ def tune(
     def note(trials: Sequence[Trial], again: Trial | None = None, *, ended: bool = False) -> None:
         note_tuning(tuned.noted(question, metrics, trials, again, ended=ended), target)
 
-    with Rate(wanted=not no_progress) as rate:
+    with Rate(wanted=not no_progress, noun="trial") as rate:
         made = search(question, target, place, rate.tell, note)
         chosen = best(question, made)
         again = checked(question, chosen, target, place) if chosen else None

@@ -35,6 +35,7 @@ from lab.engine.ports import Outcome, Progress, Session, Unit, Work
 from lab.runs.code import code_sha256
 from twinbed import BackendError, ScenarioError, __version__
 from twinbed.files import MIB, open_regular
+from twinbed.writing import whole
 
 _dask: Any = distributed
 """Dask, whose functions mostly have no type annotations."""
@@ -44,7 +45,7 @@ REACH_S = 15.0
 WORKERS_S = 60.0
 """Time without a usable worker after which the work is given up, s. Batch systems restart one in less."""
 MOST_BYTES = 64 * MIB
-"""Largest file that travels, bytes. Larger ones belong on a file system that workers share."""
+"""Largest file that travels, bytes. Larger ones must be on a file system that workers share."""
 
 _ANSWER_S = 60.0
 """Time in which the scheduler and the workers must answer calls other than units, s: a worker answers between
@@ -157,7 +158,8 @@ class _Session:
             ) from None
 
     def submit(self, number: int, unit: Unit[Any]) -> None:
-        shared = [file for file in unit.files if Path(file).is_dir()]
+        sizes = {file: _size(file) for file in unit.files}
+        shared = {file: size for file, size in sizes.items() if size == _FOLDER or size > MOST_BYTES}
         names = tuple(file for file in unit.files if file not in shared)
         travelling = [self._travelling(file) for file in names]
         self._submitted += 1
@@ -355,22 +357,25 @@ def _carry_out(
     unit: Unit[Any],
     code: str,
     inputs: Sequence[_Input],
-    shared: Sequence[str],
+    shared: Mapping[str, int],
     *contents: bytes,
 ) -> _Said:
     """Run by a worker: do the work on a unit, with its files at hand.
 
-    code: hash of the code that it must be done with; inputs, contents: the unit's files; shared: folders
-    that must be on this machine.
+    code: hash of the code that it must be done with; inputs, contents: the unit's files; shared: sizes of the
+    folders and files that must be on this machine, see _size.
     """
     here = _dask.get_worker().address
     if code_sha256() != code:
         return _Said(here, None, {})
-    missing = [folder for folder in shared if not Path(folder).is_dir()]
+    missing = [path for path, size in shared.items() if _size(path) != size]
     if missing:
-        text = f"worker {here}: {missing[0]} is not there; folders do not travel, mount it at the same path"
+        text = (
+            f"worker {here}: {missing[0]} is not there as it is here; folders, and files above "
+            f"{MOST_BYTES // MIB} MiB, do not travel: mount it at the same path"
+        )
         return _Said(here, Outcome(number, error=BackendError(text)), {})
-    places = {folder: folder for folder in shared}
+    places = {path: path for path in shared}
     try:
         for name, about, content in zip(unit.files, inputs, contents, strict=True):
             places[name] = str(_placed(about, content))
@@ -382,15 +387,27 @@ def _carry_out(
     return _Said(here, outcome, progress)
 
 
+_FOLDER, _ABSENT = -1, -2
+
+
+def _size(path: str) -> int:
+    """Return a file's size, bytes; _FOLDER for a folder, _ABSENT if nothing is there."""
+    if Path(path).is_dir():
+        return _FOLDER
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return _ABSENT
+
+
 def _placed(about: _Input, content: bytes) -> Path:
     """Return the file's path on this worker, written whole. Raises OSError."""
     folder = _own_folder() / about.sha256
     place = folder / about.name
     if not place.exists() or hashlib.sha256(place.read_bytes()).hexdigest() != about.sha256:
         folder.mkdir(exist_ok=True, mode=0o700)
-        hidden = folder / f".{secrets.token_hex(8)}"
-        hidden.write_bytes(content)
-        hidden.rename(place)
+        with whole(place) as file:
+            file.write(content)
     return place
 
 

@@ -17,9 +17,6 @@ from traces.load import shipped
 from traces.prometheus import kept
 from twinbed import TraceError
 
-TYPES = ("csv", "parquet", "json", "txt", "om")
-"""Endings of a history: also a saved answer of Prometheus, or OpenMetrics text."""
-
 _OWN, _SERVER = "upload", "server"
 _TITLES = {_OWN: "Upload a history…", _SERVER: "Ask a Prometheus…"}
 _BIND: Literal["query-params"] = "query-params"
@@ -119,8 +116,8 @@ def lent(request: AdviceRequest) -> AdviceRequest:
 
 def _own(request: AdviceRequest, running: bool) -> AdviceRequest | None:
     st.file_uploader(
-        f"{', '.join(TYPES[:-1])} or {TYPES[-1]}, up to {uploads.MAX_MIB} MiB",
-        type=list(TYPES),
+        uploads.LABEL,
+        type=list(uploads.TYPES),
         accept_multiple_files=True,
         max_upload_size=uploads.MAX_MIB,
         key="advice_files",
@@ -139,7 +136,7 @@ def _own(request: AdviceRequest, running: bool) -> AdviceRequest | None:
 def _uploaded() -> list[Upload]:
     """Return the uploaded files. Raises TraceError for a file that is not a history."""
     given = [uploads.received(file) for file in st.session_state.get("advice_files") or []]
-    return [uploads.accept(file.name, file.content, file.problem, TYPES) for file in given]
+    return [uploads.accept(file.name, file.content, file.problem) for file in given]
 
 
 def main_of(given: list[Upload]) -> Upload:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import altair as alt
@@ -23,7 +23,6 @@ from lab.explorer.selection import MAX_POLICIES
 from lab.runs.labels import conditions
 from lab.runs.metric import Metric
 from lab.runs.store import Run, RunStore
-from twinbed import StoreError
 
 _LOOK_AGAIN_S = 30.0
 """How long the list of questions is kept, s: reading it opens every stored run."""
@@ -73,22 +72,12 @@ class Keeper:
         return asked[key]
 
 
-def every(store: RunStore) -> Iterator[Run]:
-    """Yield the stored runs, without those that are removed in the meantime."""
-    for run_id in store.ids():
-        try:
-            run = store.open(run_id)
-        except StoreError:
-            continue
-        yield run
-
-
 @st.cache_data(ttl=_LOOK_AGAIN_S, max_entries=4, show_spinner="Reading the stored runs")
 def stored(root: str, kind: str, policies: tuple[str, ...]) -> list[Question]:
     """Return the stored questions of a kind, the newest first. policies: the order of a question's runs; the
     user's own policies come last."""
     asked: dict[str, dict[str, Run]] = {}
-    for run in every(RunStore(root)):
+    for run in RunStore(root).runs():
         if run.kind.name == kind:
             same = asked.setdefault(_key(run), {})
             if run.policy not in same or same[run.policy].manifest["created_at"] < run.manifest["created_at"]:

@@ -22,6 +22,7 @@ from lab.explorer.selection import MAX_POLICIES
 from lab.runs.compare import kind_of
 from lab.runs.formats import ABSENT
 from lab.runs.store import Run, RunStore
+from lab.runs.upkeep import remove
 from twinbed import StoreError
 from twinbed.text import counted
 
@@ -137,8 +138,7 @@ def _confirm(store: RunStore, picked: list[str]) -> None:
     st.code("\n".join(picked), language=None)
     if st.button(f"Delete {counted(len(picked), 'run')}", type="primary", key="delete_confirmed"):
         try:
-            for run_id in picked:
-                store.remove(run_id)
+            remove(store, picked)
         except StoreError as error:
             st.error(html.markdown(str(error)))
             return

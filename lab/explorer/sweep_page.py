@@ -25,7 +25,7 @@ from lab.runs.compare import INTERVALS
 from lab.runs.metric import Metric
 from lab.runs.store import RunStore
 from lab.sweep.book import Course, Noted, Tuning, course, sweeps, tunings
-from lab.sweep.page import figures
+from lab.sweep.page import MOST_DRAWN, NOT_DRAWN, figures
 from lab.sweep.result import differing, means
 from twinbed.text import counted
 
@@ -148,7 +148,7 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
         for heading in (headings[metric.key], spreads[f"{metric.key}_ci95"])
     }
     st.dataframe(table.rename(columns=headings | spreads), hide_index=True, column_config=forms)
-    st.caption(html.markdown(INTERVALS))
+    st.caption(html.markdown(INTERVALS if len(table) <= MOST_DRAWN else f"{INTERVALS} {NOT_DRAWN}"))
     for number, (heading, figure) in enumerate(figures(frame, sweep.keys, shown)):
         section(heading)
         assert isinstance(figure.chart, alt.Chart | alt.LayerChart)

@@ -123,13 +123,14 @@ def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:
 
 def _uploader(running: bool) -> None:
     upload = st.file_uploader(
-        f"CSV or Parquet, up to {uploads.MAX_MIB} MiB",
+        uploads.LABEL,
         type=list(uploads.TYPES),
         max_upload_size=uploads.MAX_MIB,
         key="uploaded",
         disabled=running,
         help="CSV: long (container, time_s, cpu_cores, memory_bytes) or wide (time_s and a column per "
-        "container). Parquet: as `twinbed record` and `twinbed traces convert` write it.",
+        "container). Parquet: the same columns, or as `twinbed record` writes it. A saved answer of "
+        "query_range, or OpenMetrics text. Each may be gzipped.",
     )
     if upload is None:
         if st.session_state.pop("upload_token", None):

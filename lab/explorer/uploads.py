@@ -11,7 +11,6 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -27,7 +26,10 @@ from twinbed import TraceError
 MAX_MIB = 64
 """Largest upload, MiB. The server's config.toml has the same number and stops a larger file while it is
 being sent."""
-TYPES = ("csv", "parquet")
+TYPES = ("csv", "parquet", "json", "txt", "om", "gz")
+"""Endings of traces' names. A trace's content says what it is."""
+LABEL = f"{', '.join(TYPES[:-1])} or {TYPES[-1]}, up to {MAX_MIB} MiB"
+"""Label of a widget that takes traces."""
 _NO_ROOM = "application/x-twinbed-no-room"
 """Type of a file that the server did not keep, because there was no room for it."""
 _kept: dict[int, weakref.ref[Upload]] = {}
@@ -90,15 +92,15 @@ def received(given: Any) -> Upload:
     )
 
 
-def accept(name: str, content: bytes, problem: str = "", types: Sequence[str] = TYPES) -> Upload:
+def accept(name: str, content: bytes, problem: str = "") -> Upload:
     """Return the upload. Raises TraceError with its problem, or if it is too large, empty, or not of one of
-    the types."""
+    TYPES."""
     if problem:
         raise TraceError(problem)
     plain = harmless(name) or "trace"
-    if PurePath(plain).suffix.lower().lstrip(".") not in types:
-        allowed = " or ".join(f".{each}" for each in types)
-        raise TraceError(f"{plain}: not a trace that can be uploaded; it must be a {allowed} file")
+    if PurePath(plain).suffix.lower().lstrip(".") not in TYPES:
+        allowed = ", ".join(f".{ending}" for ending in TYPES)
+        raise TraceError(f"{plain}: not a trace that can be uploaded; its name must end in one of {allowed}")
     if len(content) > MAX_MIB << 20:
         raise TraceError(
             f"{plain}: {len(content) / (1 << 20):.0f} MiB, more than the {MAX_MIB} MiB an upload may have; "

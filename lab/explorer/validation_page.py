@@ -18,7 +18,7 @@ from lab.charts.palette import title
 from lab.containers.validate import present
 from lab.containers.validate.both import Cell
 from lab.containers.validate.rule import QUANTITIES, RULE, Judgement, Verdict
-from lab.explorer import cached, html, questions, running, sections, session, shipped_validation
+from lab.explorer import cached, html, running, sections, session, shipped_validation
 from lab.explorer.html import parts
 from lab.explorer.sections import section
 from lab.runs.formats import ABSENT
@@ -36,7 +36,7 @@ def page() -> None:
     sections.title("Validation", "How far is the twin from the real machine, quantity by quantity?")
     running.show()
     store = RunStore()
-    cells = cached.cells(list(questions.every(store)))
+    cells = cached.cells(list(store.runs()))
     if not cells:
         _shipped()
         _empty(store)

@@ -112,14 +112,22 @@ def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
             "seeds": len(group),
             "currency": group["currency"].iloc[0],
         }
-        for key in frame.columns[len(_HEAD) :].difference(flags, sort=False):
-            row[key], row[f"{key}_ci95"] = mean_ci95(group[key].dropna().to_numpy())
-        for flag in flags:
-            row[flag] = bool(group[flag].any())
-            if row[flag]:
-                row[f"{flag.removesuffix(censored_key(''))}_ci95"] = math.nan
-        rows.append(row)
+        rows.append(row | averaged(group, frame.columns[len(_HEAD) :].difference(flags, sort=False)))
     return pd.DataFrame(rows)
+
+
+def averaged(rows: pd.DataFrame, keys: Iterable[str]) -> dict[str, float | bool]:
+    """Return the means of metrics over rows that differ in the seed: KEY and KEY_ci95 as in `mean_ci95`, of
+    the rows with a value, and KEY_censored for metrics that may be bounds."""
+    means: dict[str, float | bool] = {}
+    bounds: dict[str, float | bool] = {}
+    for key in keys:
+        means[key], half = mean_ci95(rows[key].dropna().to_numpy(np.float64))
+        flag = censored_key(key)
+        if flag in rows:
+            bounds[flag] = bool(rows[flag].any())
+        means[f"{key}_ci95"] = math.nan if bounds.get(flag) else half
+    return means | bounds
 
 
 def as_result(runs: Sequence[Run]) -> Result:

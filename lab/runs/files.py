@@ -1,15 +1,14 @@
-"""Writes a file whole or not at all, and says where a user's own files are.
+"""Says where a user's own files are, and whether a verb could write its files.
 
-For: files of verbs outside the store, such as reports and converted traces. Not for: runs (lab.runs.store).
+For: files of verbs outside the store, such as reports and converted traces. Not for: writing them
+(twinbed.writing), nor runs (lab.runs.store).
 """
 
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
 
 from twinbed import BackendError
 
@@ -44,30 +43,3 @@ def check_place(*files: Path | None, folder: Path | None = None, inputs: Iterabl
             why = "it is a file; name a folder"
         if why:
             raise BackendError(f"{path}: cannot be written, {why}")
-
-
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
-    """Let `write` fill a file, put the file at `path` in place of an older one, and return its size in bytes.
-
-    On any failure, and on Ctrl-C, the old file stays and nothing is left behind. Raises BackendError that
-    names the path if it cannot be written (folder missing, no permission, disk full).
-    """
-    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with hidden.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        hidden.replace(path)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise BackendError(f"{path}: cannot be written ({reason}); nothing was left behind") from error
-    finally:
-        hidden.unlink(missing_ok=True)
-    return size
-
-
-def write_bytes(path: Path, content: bytes) -> int:
-    """Write a file's content as `write_whole` does, and return its size in bytes."""
-    return write_whole(path, lambda file: file.write(content))

@@ -13,7 +13,7 @@ import json as json_
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lab.runs import fitting
@@ -30,6 +30,9 @@ DEFAULT_WIDTH = 100
 
 _WIDEST = 10_000
 """Largest width of a table, characters."""
+
+_MOST_ROWS = 1_000
+"""Most rows of a table for people: nobody reads more, and to lay them out takes minutes."""
 
 JSON_SCHEMA = 1
 """Version of the layout of JSON results. It increases when a key is removed or changes its meaning."""
@@ -99,6 +102,7 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
     from rich.table import Table
     from rich.text import Text
 
+    result = _readable(result)
     parts = [*_rich_facts(result.facts)]
     notes = list(result.notes)
     if result.aside is None:
@@ -153,7 +157,7 @@ def csv(result: Result) -> str:
 
 def markdown(result: Result) -> str:
     """Return the same view as `table`, for an issue or a page."""
-    blocks = []
+    blocks, result = [], _readable(result)
     if result.facts:
         blocks.append("\n".join(f"- {_cell(key)}: {_cell(shown(v))}" for key, v in result.facts.items()))
     header, right, lines = grid(result)
@@ -195,6 +199,14 @@ def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
     ]
     lines = [[cell(row, column) for column in columns] for row in result.rows]
     return [column.heading for column in columns], [_is_number(result, column) for column in columns], lines
+
+
+def _readable(result: Result) -> Result:
+    """Return the result with as many rows as people read, and a note on the others."""
+    if len(result.rows) <= _MOST_ROWS:
+        return result
+    note = f"{_MOST_ROWS:,} of {len(result.rows):,} rows are shown; --format csv has all."
+    return replace(result, rows=result.rows[:_MOST_ROWS], notes=(note, *result.notes))
 
 
 def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -> str:

@@ -5,11 +5,11 @@ For: the notes of sweeps (lab.sweep.book). Not for: runs.
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Protocol
 
 from twinbed import StoreError
+from twinbed.writing import whole
 
 
 class Shelf(Protocol):
@@ -52,16 +52,13 @@ class FolderShelf:
             raise StoreError(f"{self.folder / name}: cannot be read: {error.strerror}") from None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file under a hidden name, and give it its own."""
-        hidden = self.folder / f".{secrets.token_hex(8)}"
+        """Write a file."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            hidden.write_bytes(content)
-            hidden.replace(self.folder / name)
+            with whole(self.folder / name) as file:
+                file.write(content)
         except OSError as error:
             raise StoreError(f"{self.folder / name}: cannot be written: {error.strerror}") from None
-        finally:
-            hidden.unlink(missing_ok=True)
 
     def remove(self, name: str) -> None:
         """Remove a file."""

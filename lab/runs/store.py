@@ -154,9 +154,13 @@ class RunStore:
     def __repr__(self) -> str:
         return f"Store({self.location!r})"
 
+    def runs(self) -> Iterator[Run]:
+        """Yield all healthy runs, sorted by id."""
+        return (run for _, run, _ in self._scan() if run is not None)
+
     def ids(self) -> list[str]:
         """Return the sorted ids of all healthy runs."""
-        return [run.id for _, run, _ in self._scan() if run is not None]
+        return [run.id for run in self.runs()]
 
     def names(self) -> list[str]:
         """Return the sorted names of all directories that may be a run, without reading any."""
@@ -286,10 +290,7 @@ class RunStore:
             return answered(sql, listing, self._table_file, connection)
 
     def sweep(self, older_s: float) -> int:
-        """Remove leftovers of writers that died at least older_s ago, and return the number of leftovers.
-
-        Opening the store has removed those of this machine.
-        """
+        """Remove leftovers of writers that died at least older_s ago, and return the number of leftovers."""
         return publishing.sweep(self.root, older_s)
 
     def publish(self, manifest: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Run:

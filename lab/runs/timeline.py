@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.runs.files import write_bytes
+from twinbed.writing import write_bytes
 
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ For: `twinbed runs tag`, `du` and `prune`. Not for: refusing runs that have no r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -53,6 +53,15 @@ class Tags:
         for name in self._shelf.names():
             if name.partition("@")[2] in run_ids:
                 self._shelf.remove(name)
+
+
+def remove(store: RunStore, run_ids: Iterable[str]) -> None:
+    """Remove runs with their tags. Raises StoreError for the first that cannot be removed; the former ones
+    are gone."""
+    tags = Tags(store)
+    for run_id in run_ids:
+        store.remove(run_id)
+        tags.forget(run_id)
 
 
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -144,8 +144,14 @@ def _rows(content: bytes, columns: list[str]) -> pd.DataFrame:
 
 def _parquet(frame: pd.DataFrame) -> bytes:
     buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
+    write_parquet(frame, buffer)
     return buffer.getvalue()
+
+
+def write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
+    """Write rows as Parquet. The values of a key that has numbers and words are written as text."""
+    mixed = [key for key in frame if len({isinstance(value, str) for value in frame[key]}) > 1]
+    frame.astype(dict.fromkeys(mixed, "str")).to_parquet(file, index=False)
 
 
 _FOLDER, _FILE = ".sweeps", "plan.json"

@@ -20,10 +20,15 @@ from lab.sweep.result import means, result
 from lab.sweep.rules import unbeaten
 from lab.sweep.sweep import Swept
 
+MOST_DRAWN = 5_000
+"""Most points under all policies of which charts are drawn. More are no picture, and Vega refuses them."""
+NOT_DRAWN = f"Charts show at most {MOST_DRAWN:,} points; vary less to see some."
+
 
 def document(swept: Swept, metrics: Sequence[Metric]) -> str:
     """Return the whole page as text."""
     scenario, shown = swept.plan.points[0].scenario, result(swept, metrics)
+    notes = [*shown.notes, *([NOT_DRAWN] if len(shown.rows) > MOST_DRAWN else [])]
     title = f"Sweep of {scenario.title or scenario.name}"
     body = [
         Markup("<h1>{}</h1>").format(title),
@@ -34,7 +39,7 @@ def document(swept: Swept, metrics: Sequence[Metric]) -> str:
             section(heading, figure(drawn.title, drawn.caption, drawn.chart))
             for heading, drawn in figures(swept.frame, swept.plan.keys, metrics)
         ),
-        section("Notes", bullets(shown.notes, "notes")),
+        section("Notes", bullets(notes, "notes")),
         section("What the figures mean", _definitions(metrics)),
     ]
     return page(title, body)
@@ -48,12 +53,13 @@ def _definitions(metrics: Sequence[Metric]) -> Markup:
 def figures(
     runs: pd.DataFrame, keys: Sequence[str], metrics: Sequence[Metric]
 ) -> Iterator[tuple[str, Figure]]:
-    """Yield headings and charts: metrics over a key, heat maps, and the first two against each other.
+    """Yield headings and charts: metrics over a key, heat maps, and the first two against each other; none
+    for more than MOST_DRAWN points.
 
     runs: rows of Swept.frame. keys: the keys that vary.
     """
     frame = means(runs, keys, metrics)
-    if frame.empty:
+    if frame.empty or len(frame) > MOST_DRAWN:
         return
     varying = [key for key in keys if frame[key].nunique() > 1]
     numeric = [key for key in varying if pd.api.types.is_numeric_dtype(frame[key])]

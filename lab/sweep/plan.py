@@ -22,11 +22,8 @@ from lab.ask.scenario import RunSpec
 from lab.runs.code import code_sha256
 from lab.runs.publishing import sha256_of
 from lab.runs.runner import files_of
-from lab.sweep.points import Point
+from lab.sweep.points import Point, refuse_too_many
 from twinbed import ScenarioError
-
-MOST_RUNS = 200_000
-"""Most runs of a sweep. Its units and its table are held in memory, about 2 KB a run."""
 
 _DIGITS = 10
 
@@ -38,12 +35,14 @@ class Cell:
     point: number of the point.
     policy: the policy as the scenario names it, without the point's changes.
     spec: specification of its runs, whose seed is replaced.
-    owner: number of the first cell that asks the same question.
+    asked: everything that its runs depend on besides seed, code and files' contents, as JSON.
+    owner: number of the first cell that asks the same.
     """
 
     point: int
     policy: str
     spec: RunSpec
+    asked: str
     owner: int
 
 
@@ -79,9 +78,8 @@ class SweepPlan:
     shard: Shard = Shard()
 
     def __post_init__(self) -> None:
-        runs = len(self.cells) * len(self.seeds)
-        if runs > MOST_RUNS:
-            raise ScenarioError(f"{self.name}: {runs:,} runs; a sweep has at most {MOST_RUNS:,}; vary less")
+        cells = sum(len(point.scenario.policies) for point in self.points)
+        refuse_too_many(cells * len(self.seeds), self.name)
 
     @property
     def kind(self) -> Kind:
@@ -105,13 +103,13 @@ class SweepPlan:
             if path not in calibrations:
                 calibrations[path] = self.kind.load_calibration(path)
             texts = point.scenario.policies
-            names = [policies.parse(text).name for text in texts]
-            unique = len(set(names)) == len(names) and len(texts) == len(first)
-            for text, name in zip(texts, names, strict=True):
-                spec = RunSpec(point.scenario, policies.parse(text), 0, calibrations[path], str(number))
+            parsed = [policies.parse(text) for text in texts]
+            unique = len({policy.name for policy in parsed}) == len(texts) == len(first)
+            for text, policy in zip(texts, parsed, strict=True):
+                spec = RunSpec(point.scenario, policy, 0, calibrations[path], str(number))
                 asked = json.dumps([spec.resolved(), spec.calibration.sha256], sort_keys=True)
                 owner = owners.setdefault(asked, len(cells))
-                cells.append(Cell(number, name if unique else text, spec, owner))
+                cells.append(Cell(number, policy.name if unique else text, spec, asked, owner))
         return cells
 
     @property
@@ -159,7 +157,7 @@ class SweepPlan:
         files = {file for point in self.points for file in files_of(point.scenario)}
         asked = [
             [dict(point.values) for point in self.points],
-            [json.dumps([cell.spec.resolved(), cell.spec.calibration.sha256]) for cell in self.cells],
+            [cell.asked for cell in self.cells],
             {file: sha256_of(Path(file)) for file in sorted(files) if Path(file).is_file()},
             code_sha256(),
         ]

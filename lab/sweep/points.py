@@ -9,6 +9,7 @@ import csv
 import io
 import itertools
 import json
+import math
 import numbers
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +25,12 @@ from twinbed.files import MIB, read_user_text
 
 MOST_SEEDS = 100_000
 """Most seeds of a sweep. A larger number is usually a typing error."""
+
+MOST_RUNS = 200_000
+"""Most runs of a sweep. Its units and its table are held in memory, about 2 KB a run."""
+
+_MOST_BYTES = 16 * MIB
+"""Largest file of points: MOST_RUNS lines of 80 characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,8 @@ def points(scenario: Scenario, vary: Sequence[str], table: Path | None) -> list[
     if len(varied) < len(vary):
         raise ScenarioError("--vary: a key is given twice; give all its values at once")
     rows = _rows(table) if table else [("", {})]
+    # Each point takes milliseconds to check.
+    refuse_too_many(len(rows) * math.prod(map(len, varied.values())), scenario.name)
     if any("seeds" in keys for keys in (varied, rows[0][1], scenario.vary)):
         raise ScenarioError(f"{scenario.name}: seeds are no key of a sweep; give them with --seeds")
     made = []
@@ -89,10 +98,23 @@ def seeds_of(given: Collection[Any], where: str) -> list[int]:
     """Return whole numbers as seeds. Raises ScenarioError, which begins with `where`."""
     if len(given) > MOST_SEEDS:
         raise ScenarioError(f"{where}: more than {MOST_SEEDS:,} seeds")
-    chosen = [int(seed) for seed in given if isinstance(seed, numbers.Integral) and int(seed) >= 0]
+    chosen = [
+        int(seed)
+        for seed in given
+        if isinstance(seed, numbers.Integral) and 0 <= int(seed) < guard.MOST_NUMBER
+    ]
     if not chosen or len(set(chosen)) < len(given):
-        raise ScenarioError(f"{where}: expected FIRST:END or seeds with commas, 0 or more, each once")
+        raise ScenarioError(
+            f"{where}: expected FIRST:END, which leaves out END, or seeds with commas: whole numbers from 0 "
+            "to below 2^63, each once"
+        )
     return chosen
+
+
+def refuse_too_many(runs: int, where: str) -> None:
+    """Raise ScenarioError, which begins with `where`, if these are more runs than a sweep may have."""
+    if runs > MOST_RUNS:
+        raise ScenarioError(f"{where}: {runs:,} runs; a sweep has at most {MOST_RUNS:,}; vary less")
 
 
 def _varied(text: str) -> tuple[str, list[Any]]:
@@ -109,7 +131,7 @@ def _varied(text: str) -> tuple[str, list[Any]]:
 
 def _rows(table: Path) -> list[tuple[str, dict[str, str]]]:
     """Return the rows of a CSV file with their line numbers. Raises ScenarioError."""
-    text = read_user_text(table, MIB).removeprefix("\ufeff")
+    text = read_user_text(table, _MOST_BYTES)
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         keys = reader.fieldnames or ()

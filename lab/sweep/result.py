@@ -5,22 +5,21 @@ For: what `twinbed sweep` prints and writes. Not for: charts (page.py).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lab.ask.scenario import Scenario
-from lab.runs.compare import BOUNDS, INTERVALS, column, mean_ci95, partial
-from lab.runs.files import write_bytes, write_whole
+from lab.runs.compare import BOUNDS, INTERVALS, averaged, column, partial
 from lab.runs.formats import Column, Record, Result
 from lab.runs.metric import Metric, censored_key, unit_of
+from lab.sweep.book import write_parquet
 from lab.sweep.sweep import Swept
 from twinbed import ScenarioError
+from twinbed.writing import write_bytes, write_whole
 
 _METRICS = 4
 """Number of metrics in the table unless others are requested: more do not fit beside the keys."""
@@ -56,23 +55,13 @@ def means(frame: pd.DataFrame, varied: Sequence[str], metrics: Sequence[Metric])
 
     frame: as Swept.frame, with or without the flags of bounds. varied: the keys that vary.
     """
-    flagged = [metric for metric in metrics if censored_key(metric.key) in frame]
     keys = [*varied, "policy"]
     rows = []
     for labels, group in frame.groupby(keys, sort=False):
         row: dict[str, Any] = dict(zip(keys, labels, strict=True))
-        row["seeds"] = len(group)
-        for metric in metrics:
-            values = group[metric.key].dropna().to_numpy(np.float64)
-            row[metric.key], row[f"{metric.key}_ci95"] = mean_ci95(values)
-        for metric in flagged:
-            flag = censored_key(metric.key)
-            row[flag] = bool(group[flag].any())
-            if row[flag]:
-                row[f"{metric.key}_ci95"] = math.nan
-        rows.append(row)
+        rows.append(row | {"seeds": len(group)} | averaged(group, [metric.key for metric in metrics]))
     spread = [name for metric in metrics for name in (metric.key, f"{metric.key}_ci95")]
-    bounds = [censored_key(metric.key) for metric in flagged]
+    bounds = [flag for metric in metrics if (flag := censored_key(metric.key)) in frame]
     return pd.DataFrame(rows, columns=[*keys, "seeds", *spread, *bounds])
 
 
@@ -116,7 +105,7 @@ def write(swept: Swept, path: Path) -> None:
     if path.suffix == ".csv":
         write_bytes(path, swept.frame.to_csv(index=False).encode())
     else:
-        write_whole(path, lambda file: swept.frame.to_parquet(file, index=False))
+        write_whole(path, lambda file: write_parquet(swept.frame, file))
 
 
 def check_ending(path: Path) -> None:

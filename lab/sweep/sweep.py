@@ -21,6 +21,7 @@ from lab.runs.store import RunStore
 from lab.sweep.book import Book, flags, note
 from lab.sweep.plan import SweepPlan
 from lab.sweep.rules import Until
+from twinbed import StoreError
 
 Told = Callable[[int, int, int], None]
 """told(done, failed, all): numbers of units."""
@@ -52,7 +53,8 @@ def sweep(
     until: Until | None = None,
     told: Told | None = None,
 ) -> Swept:
-    """Make all runs of a sweep and return their table. A unit that fails does not stop the others.
+    """Make all runs of a sweep and return their table. A unit that fails does not stop the others, unless the
+    store refused its runs: StoreError.
 
     resume: reuse runs in the store. noted: store the question, so that the explorer shows the sweep's
     progress. until: make no further seeds of a point whose interval is narrow enough. KeyboardInterrupt and a
@@ -112,7 +114,9 @@ class _Course:
         )
 
     def note(self, point: int, seed: int, outcome: Outcome[list[str]]) -> None:
-        """Record the end of a unit."""
+        """Record the end of a unit. Raises StoreError if the store refused its runs: it would refuse all."""
+        if isinstance(outcome.error, StoreError):
+            raise outcome.error
         if outcome.error is not None:
             reason = " ".join(str(outcome.error).split()) or type(outcome.error).__name__
             self.failures.append({**self._plan.points[point].values, "seed": seed, "reason": reason})

@@ -16,7 +16,6 @@ import yaml
 
 from lab.ask.scenario import paths_in, with_paths
 from lab.runs.compare import INTERVALS, column, mean_ci95
-from lab.runs.files import write_bytes
 from lab.runs.formats import Column, Result, grid
 from lab.runs.metric import Metric
 from lab.sweep.book import Tuning
@@ -24,6 +23,7 @@ from lab.sweep.result import currency_of
 from lab.sweep.rules import unbeaten
 from lab.sweep.tuning import Question, Trial, tuned_scenario
 from lab.sweep.tuning import best as best_of
+from twinbed.writing import write_bytes
 
 
 def result(

@@ -26,10 +26,10 @@ from lab.cluster.input import cluster_of
 from lab.cluster.real import backend
 from lab.cluster.run.runner import Drawn, run_all
 from lab.cluster.validate.both import LIMIT, RULE, Compared, asked_alike, compared
-from lab.runs.files import write_whole
 from lab.runs.store import Run, RunStore
 from studies import harness
 from studies.harness import Asked, TimeIsUpError, table
+from twinbed.writing import write_bytes
 
 STORE = harness.STORES / "fidelity-cluster"
 CELLS = {
@@ -68,7 +68,7 @@ def _calibrate(place: Path) -> None:
     """Measure the machine, and write its calibration."""
     text = FORM.write(calibrate("cluster", EFFORT, lambda *_: None), HEAD).encode()
     place.parent.mkdir(exist_ok=True)
-    write_whole(place, lambda file: file.write(text))
+    write_bytes(place, text)
 
 
 def place_of_calibration(store: RunStore, title: str, spec: RunSpec, repeat: int) -> Path:
@@ -89,7 +89,7 @@ def calibrated(spec: RunSpec, place: Path) -> RunSpec:
 
 def real(store: RunStore) -> list[Run]:
     """Return the real runs that are stored."""
-    return [run for run in store.open_all(store.ids()) if run.manifest["backend"] == backend.NAME]
+    return [run for run in store.runs() if run.manifest["backend"] == backend.NAME]
 
 
 def _runs(store: RunStore, spec: RunSpec, repeat: int) -> list[Run]:

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from control.recommender.spotdnn import Goal, Training, WorkerKind, contention, predict
-from lab.runs.files import write_whole
 from studies import harness
 from studies.harness import Asked, TimeIsUpError
 from testbed.cloud.asynchronous import Asynchronous, Machine
+from twinbed.writing import write_bytes
 
 STORE = harness.STORES / "unequal"
 SMALL, MEDIUM, LARGE = (
@@ -128,7 +128,7 @@ def revocation() -> Cell:
 
 def _keep(store: Path, name: str, cell: Cell) -> None:
     harness.say(f"unequal: {name}: {cell}")
-    write_whole(store / f"{name}.json", lambda file: file.write(json.dumps(cell, indent=1).encode()))
+    write_bytes(store / f"{name}.json", json.dumps(cell, indent=1).encode())
 
 
 class Compared(NamedTuple):

@@ -17,12 +17,12 @@ from typing import Any
 
 from lab.engine.local import cores
 from lab.runs.code import code_sha256
-from lab.runs.files import write_whole
 from studies import harness
 from studies.harness import Asked
 from studies.scale.overhead import Timed, all_timed
 from studies.scale.places import places
 from twinbed import BackendError
+from twinbed.writing import write_bytes
 
 RUNS = 10_000
 """Runs of the page's campaign unless others are asked for."""
@@ -63,7 +63,7 @@ def kept(folder: Path) -> dict[str, Any] | None:
 def keep(folder: Path, name: str, content: object) -> None:
     """Store a result under a name."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / f"{name}.json", lambda file: file.write(json.dumps(content, indent=1).encode()))
+    write_bytes(folder / f"{name}.json", json.dumps(content, indent=1).encode())
 
 
 def measured(seeds: range) -> dict[str, Any]:

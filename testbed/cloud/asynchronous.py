@@ -23,7 +23,7 @@ import numpy as np
 
 from control.jobs import Real
 from testbed.cloud.emulated import Cluster, rate
-from testbed.writing import write_whole
+from twinbed.writing import whole
 
 PROGRAM = Path(__file__).with_name("asynchronous_process.py")
 SETTLING_PUSHES = 2
@@ -123,8 +123,8 @@ class Asynchronous(Cluster):
         """
         self._machines = dict(machines)
         orders = {rank: machine.samples for rank, machine in machines.items()}
-        with self._identity.acting():
-            write_whole(self._folder / "cluster.json", json.dumps(orders))
+        with self._identity.acting(), whole(self._folder / "cluster.json") as file:
+            file.write(json.dumps(orders).encode())
 
     def settle(self, within_s: float) -> None:
         """Wait until every worker that may train has pushed a few times, which `measure_cluster` also waits

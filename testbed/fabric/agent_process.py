@@ -34,8 +34,8 @@ from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.port import Applier
 from testbed.waiting import until
-from testbed.writing import write_whole
 from twinbed import BackendError, ScenarioError, TwinbedError
+from twinbed.writing import whole
 
 READY_S = 30.0
 """Longest time until an agent's first report, s. It may have to compile the BPF program."""
@@ -218,7 +218,8 @@ def _sayer(status: Path | None) -> Say:
 
     def replace(report: dict[str, Any]) -> None:
         try:
-            write_whole(status, json.dumps(report))
+            with whole(status) as file:
+                file.write(json.dumps(report).encode())
         except OSError as error:
             why = f"--status {status}: cannot be written: {error.strerror}"
             raise BackendError(f"{why}; name a file in a folder that is there") from None

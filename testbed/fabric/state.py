@@ -20,9 +20,9 @@ from control.fabric import BfdTimers
 from testbed.containers.ownership import LOCK, RUN_ROOT, make_directory
 from testbed.fabric.model import Impairment, Plan
 from testbed.fabric.ownership import STATE_ROOT, state_folder
-from testbed.writing import write_whole
 from twinbed import BackendError, ScenarioError
 from twinbed.ownership import Ownership, is_held, take
+from twinbed.writing import whole
 
 _FILE = "fabric.json"
 _owned: dict[str, Ownership] = {}
@@ -64,7 +64,8 @@ def write(state: FabricState) -> None:
     BackendError if the file cannot be written."""
     path = state_folder(state.plan.name) / _FILE
     try:
-        write_whole(path, _text(state))
+        with whole(path) as file:
+            file.write(_text(state).encode())
     except OSError as error:
         raise BackendError(f"{path}: cannot be written ({error.strerror}); run as root") from error
     if state.lasting:

@@ -1,4 +1,4 @@
-"""Processes are signalled through handles, conditions are waited for, and files are written whole."""
+"""Processes are signalled through handles, and conditions are waited for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from testbed import processes, waiting
-from testbed.writing import write_whole
 
 
 @pytest.fixture
@@ -52,16 +51,3 @@ def test_a_condition_is_waited_for_in_time_only() -> None:
     assert waiting.until(lambda: next(left), 60.0, 0.001)
     assert not waiting.until(lambda: False, 0.01, 0.001)
     assert waiting.until(lambda: True, 0.0)
-
-
-def test_a_file_that_cannot_be_written_keeps_its_content_and_leaves_no_part(tmp_path, monkeypatch) -> None:
-    def full(path: Path, *_given: object, **_more: object) -> None:
-        path.touch()
-        raise OSError(28, "No space left on device")
-
-    write_whole(tmp_path / "status", "first")
-    with monkeypatch.context() as disk:
-        disk.setattr(Path, "write_text", full)
-        with pytest.raises(OSError, match="No space"):
-            write_whole(tmp_path / "status", "second")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("status", "first")]

@@ -106,7 +106,10 @@ def test_what_a_trace_lacks_is_said_in_one_line(events, message, tmp_path):
         (b'{"traceEvents": [{"ph": "X"', "end early"),
         (b'{"a": nothing, "traceEvents": []}', "not JSON"),
         (b'{"traceEvents": [ "\xff"]}', "not UTF-8"),
-        (gzip.compress(b'{"traceEvents": [' + b" " * 100, mtime=0)[:-9], "not a whole gzip file"),
+        (
+            gzip.compress(b'{"traceEvents": [' + b" " * 100, mtime=0)[:-9],
+            "the gzip data is cut short or damaged",
+        ),
     ],
 )
 def test_other_files_are_refused(content, message, tmp_path):

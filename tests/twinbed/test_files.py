@@ -86,3 +86,8 @@ def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         read_user_text(tmp_path / "absent", 100, TraceError)
     with pytest.raises(ScenarioError, match="a path cannot have a null character"):
         read_user_text("a\0b", 100)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfname: a")
+    assert read_user_text(tmp_path / "marked", 100) == "name: a"

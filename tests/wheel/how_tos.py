@@ -97,6 +97,10 @@ def _configuration(folder: Path) -> None:
     made_sparecores.made(folder / "sc-data-all.db")
 
 
+def _model(folder: Path) -> None:
+    (folder / "model.yaml").write_text(_texts("predict-a-job", "yaml")[0])
+
+
 def _application(folder: Path) -> None:
     application, question = _texts("describe-your-application", "yaml")
     (folder / "small_shop.yaml").write_text(application)
@@ -121,6 +125,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "choose-a-configuration": _configuration,
     "describe-your-application": _application,
     "meet-a-deadline-on-spot": _spot,
+    "predict-a-job": _model,
     "write-your-own-policy": _policy,
 }
 """What writes the files that a page's blocks read, into a folder."""

@@ -84,7 +84,7 @@ class MatrixReader:
             raise self._cut()
         self._keep(bytes(self._pending))
         try:
-            text = b"".join(self._skeleton).decode().removeprefix("\ufeff")
+            text = b"".join(self._skeleton).decode()
         except UnicodeDecodeError as error:
             raise TraceError(f"{self._source}: not UTF-8 text (byte {error.start})") from None
         answers = [self._answer(document) for document in self._documents(text)]

@@ -243,7 +243,7 @@ FORMATS: Mapping[str, Callable[[Path], JobLog]] = {
 
 def _lines(path: Path) -> list[tuple[int, str]]:
     """Return the lines that are not blank, with their numbers."""
-    text = read_user_text(path, MOST_TEXT_BYTES, TraceError).removeprefix("\ufeff")
+    text = read_user_text(path, MOST_TEXT_BYTES, TraceError)
     return [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
 
 

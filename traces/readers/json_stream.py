@@ -8,16 +8,16 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from traces import gzipped
 from traces.readers.table import MOST_FILE_BYTES
 from twinbed import TraceError
-from twinbed.files import MIB, open_regular
+from twinbed.files import MIB
 
 MOST_TEXT_BYTES = 2048 * MIB
 """Largest size of a trace's unpacked text, bytes: some ten million events."""
@@ -38,11 +38,9 @@ def opened(path: Path, form: str, *errors: type[Exception]) -> Iterator[Buffered
     expected, and for `errors`, which are a parser's.
     """
     other: tuple[type[Exception], ...] = (*_OTHER_FORM, *errors)
-    with open_regular(path, MOST_FILE_BYTES, TraceError) as raw:
+    with gzipped.opened(path, MOST_FILE_BYTES) as file:
         try:
-            yield gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise TraceError(f"{path}: not a whole gzip file ({error}); export it again") from None
+            yield file
         except UnicodeDecodeError as error:
             raise TraceError(f"{path}: not UTF-8 text (byte {error.start})") from None
         except other as error:

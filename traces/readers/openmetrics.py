@@ -14,20 +14,20 @@ import re
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from traces.gzipped import pieces
 from traces.prometheus import files
 from traces.prometheus.history import HOLD_S, ClusterHistory
 from traces.prometheus.series import NAME, Series, series_of
 from traces.readers.table import MOST_LINE_BYTES, refuse_seconds
 from traces.schema import MOST_READ_CELLS, Floats
 from twinbed import TraceError
-from twinbed.files import MIB, as_text, open_regular
+from twinbed.files import MIB, as_text
 
 MOST_SERIES = 200_000
 """Most series of a file."""
@@ -85,37 +85,38 @@ def history(
 def _series(path: Path) -> list[Series]:
     told: dict[bytes, tuple[array[float], array[float]]] = {}
     is_open, number, samples = False, 0, 0
-    with open_regular(path, files.MOST_BYTES, TraceError) as file:
-        for text in _pieces(file):
-            lines = _Lines(text)
-            at = alone = 0
-            while at < lines.count:
-                line = lines[at]
-                number, at = number + 1, at + 1
-                if len(line) > MOST_LINE_BYTES:
-                    raise TraceError(f"{path}: line {number}: longer than {MOST_LINE_BYTES} bytes")
-                if line.startswith(b"#") or not line.strip():
-                    is_open = line.strip() == b"# EOF"
-                    continue
-                if is_open:
-                    raise TraceError(f"{path}: line {number}: text after '# EOF'")
-                begin, value, time = _sample(path, number, line)
-                own = told.get(begin.strip()) or told.setdefault(begin.strip(), (array("d"), array("d")))
-                own[0].append(time)
-                own[1].append(value)
-                samples += 1
-                if at >= alone:
-                    # The following lines mostly belong to the same series.
-                    alone = at + lines.alike(at, begin)
-                    run = lines.numbers(at, alone, begin) if alone - at >= LEAST_RUN else None
-                    if run is not None:
-                        own[0].frombytes(run[0].tobytes())
-                        own[1].frombytes(run[1].tobytes())
-                        number, at, samples = number + len(run[0]), alone, samples + len(run[0])
-                if len(told) > MOST_SERIES or samples > MOST_SAMPLES:
-                    raise TraceError(
-                        f"{path}: line {number}: more than {MOST_SERIES} series or {MOST_SAMPLES} samples"
-                    )
+    for text in _pieces(path):
+        lines = _Lines(text)
+        at = alone = 0
+        while at < lines.count:
+            line = lines[at]
+            number, at = number + 1, at + 1
+            if len(line) > MOST_LINE_BYTES:
+                raise TraceError(f"{path}: line {number}: longer than {MOST_LINE_BYTES} bytes")
+            if not line.strip():
+                continue
+            if line.startswith(b"#"):
+                is_open = line.strip() == b"# EOF"
+                continue
+            if is_open:
+                raise TraceError(f"{path}: line {number}: text after '# EOF'")
+            begin, value, time = _sample(path, number, line)
+            own = told.get(begin.strip()) or told.setdefault(begin.strip(), (array("d"), array("d")))
+            own[0].append(time)
+            own[1].append(value)
+            samples += 1
+            if at >= alone:
+                # The following lines mostly belong to the same series.
+                alone = at + lines.alike(at, begin)
+                run = lines.numbers(at, alone, begin) if alone - at >= LEAST_RUN else None
+                if run is not None:
+                    own[0].frombytes(run[0].tobytes())
+                    own[1].frombytes(run[1].tobytes())
+                    number, at, samples = number + len(run[0]), alone, samples + len(run[0])
+            if len(told) > MOST_SERIES or samples > MOST_SAMPLES:
+                raise TraceError(
+                    f"{path}: line {number}: more than {MOST_SERIES} series or {MOST_SAMPLES} samples"
+                )
     if not told:
         raise TraceError(f'{path}: no samples, expected lines such as name{{label="text"}} value time')
     if not is_open:
@@ -124,10 +125,10 @@ def _series(path: Path) -> list[Series]:
     return _finished(path, told, 1.0 if is_open else 1e-3)
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _pieces(path: Path) -> Iterator[bytes]:
     """Yields the text in pieces of whole lines. A line that is longer than a piece is cut."""
     rest = b""
-    while piece := file.read(PIECE_BYTES):
+    for piece in pieces(path, files.MOST_BYTES, PIECE_BYTES):
         text = rest + piece
         end = text.rfind(b"\n") + 1
         rest = text[end:]

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from traces.gzipped import pieces
 from traces.prometheus import files
 from traces.prometheus.history import HOLD_S, ClusterHistory
 from traces.prometheus.matrix import MatrixReader
 from traces.schema import MOST_READ_CELLS
 from twinbed import TraceError
-from twinbed.files import MIB, open_regular
+from twinbed.files import MIB
 
 
 def recognises(head: bytes) -> bool:
     """Return whether a file that begins like this may be such an answer."""
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b'{"', b"{\n", b"{ ", b"{\r"))
+    return head.lstrip().startswith((b'{"', b"{\n", b"{ ", b"{\r"))
 
 
 def history(
@@ -35,9 +36,8 @@ def history(
     number of intervals × containers. Raises TraceError.
     """
     reader = MatrixReader(str(path))
-    with open_regular(path, files.MOST_BYTES, TraceError) as file:
-        while piece := file.read(MIB):
-            reader.feed(piece)
+    for piece in pieces(path, files.MOST_BYTES, MIB):
+        reader.feed(piece)
     answers = reader.close()
     if any(answer.is_partial for answer in answers):
         raise TraceError(f"{path}: the server says that this answer is partial; save it again")

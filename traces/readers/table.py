@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import re
 import warnings
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -22,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from traces import parquet_file
+from traces import gzipped, parquet_file
 from traces.parquet_file import MOST_USER_COLUMNS
 from twinbed import TraceError
-from twinbed.files import MIB, as_text, open_regular
+from twinbed.files import MIB, as_text
 from twinbed.text import printable
 
 MOST_FILE_BYTES = 1024 * MIB
@@ -36,10 +35,6 @@ MOST_LINE_BYTES = MIB
 
 MOST_CELLS = 50_000_000
 """Largest number of cells of a table. They are counted while it is read."""
-
-_EXPANSION, _SMALL_BYTES = 100, 8 * MIB
-"""Factor by which gzip data may expand, and size, bytes, to which they may expand in any case. Gzip makes
-traces 5 to 10 times smaller."""
 
 LARGEST = 1e18
 """Largest absolute value of a number, so that no unit makes it overflow."""
@@ -53,8 +48,7 @@ _MISSING = ("", "nan", "NaN", "NA", "null")
 _BLANK = b", \t\r\n"
 """The characters of a line without a value."""
 
-_UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
-_GZIP_MARK = b"\x1f\x8b"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 _SLICE = 4096
 """Number of cells that are read together where some cell is no number."""
@@ -69,11 +63,13 @@ class _CheckedText:
     names: names of the columns. lines: numbers of the lines below the header that were handed on.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, most_bytes: int, most_rows: int) -> None:
+    def __init__(
+        self, path: Path, file: BufferedReader | gzip.GzipFile, most_bytes: int, most_rows: int
+    ) -> None:
         self.lines: list[int] = []
         self._path, self._file = path, file
         self._most_bytes, self._most_rows = most_bytes, most_rows
-        self._header = self._line(1).removeprefix(_UTF8_MARK)
+        self._header = self._line(1).removeprefix(gzipped.UTF8_MARK)
         if not self._header.strip():
             raise TraceError(f"{path}: the file is empty, expected a header line and rows")
         if self._header.lower().startswith(b"sep="):
@@ -113,10 +109,7 @@ class _CheckedText:
         while line := self._line(number := number + 1):
             total += len(line)
             if total > self._most_bytes:
-                raise TraceError(
-                    f"{self._path}: expands to more than {self._most_bytes // MIB} MiB, over {_EXPANSION} "
-                    "times its size; decompress it first"
-                )
+                raise gzipped.expands(self._path, self._most_bytes)
             # Only quotes can hide a comma. So in most lines commas are counted, and the line is not split.
             fields = len(self._split(number, line)) if b'"' in line else line.count(b",") + 1
             if line[0] in _BLANK and not line.strip(_BLANK):
@@ -168,16 +161,14 @@ def _opened(path: Path, most_rows: int = MOST_CELLS) -> Iterator[_CheckedText]:
     """Open a CSV, plain or gzipped, as checked text. Raises TraceError for any other file."""
     if not path.exists():
         raise TraceError(f"{path}: no such file")
-    with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
+    with gzipped.opened(path, MOST_FILE_BYTES) as file:
+        if path.suffix == ".gz" and not isinstance(file, gzip.GzipFile):
+            raise TraceError(f"{path}: its name ends in .gz, but it is not gzip data")
         try:
-            if path.suffix == ".gz" or file.peek(2).startswith(_GZIP_MARK):
-                most_bytes = max(_SMALL_BYTES, _EXPANSION * os.fstat(file.fileno()).st_size)
-                with gzip.open(file, "rb") as text:
-                    yield _CheckedText(path, cast(BinaryIO, text), most_bytes, most_rows)
-            else:
-                yield _CheckedText(path, file, MOST_FILE_BYTES, most_rows)
-        except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise _unreadable(path, error) from error
+            yield _CheckedText(path, file, gzipped.most_text(file, MOST_FILE_BYTES), most_rows)
+        except ValueError as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise TraceError(f"{path}: cannot be read as CSV ({reason})") from error
 
 
 def header(path: Path) -> list[str]:
@@ -384,12 +375,3 @@ def _number(cell: str) -> float:
         return float(pa.scalar(cell).cast(pa.float64()).as_py())
     except pa.ArrowInvalid:
         return float("nan")
-
-
-def _unreadable(path: Path, error: BaseException) -> TraceError:
-    if isinstance(error, gzip.BadGzipFile):
-        return TraceError(f"{path}: its name ends in .gz, but it is not gzip data")
-    if isinstance(error, EOFError | zlib.error):
-        return TraceError(f"{path}: the gzip data is cut short or damaged")
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return TraceError(f"{path}: cannot be read as CSV ({reason})")

@@ -18,9 +18,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from control.jobs import LocalRun, Real
 from lab.ask import guard
-from lab.runs.files import write_whole
 from traces import parquet_file
 from twinbed import ScenarioError, TraceError
+from twinbed.writing import write_whole
 
 VERSION = 1
 _KEY = b"twinbed.local_run"

@@ -16,10 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from lab.runs.files import own_path, write_whole
+from lab.runs.files import own_path
 from traces.catalogue import sparecores, table
 from traces.catalogue.catalogue import Catalogue, load
 from twinbed import ScenarioError
+from twinbed.writing import write_whole
 
 _BLOCK = 1 << 20
 _URLS = ("http://", "https://")

@@ -25,9 +25,9 @@ from control.predictor.physical import Correction, Corrector, Physical
 from control.predictor.training import Trained
 from control.predictor.trees import Trees
 from control.predictor.tried_network import TriedNetwork
-from lab.runs.files import write_bytes
 from twinbed import ScenarioError
 from twinbed.files import open_regular
+from twinbed.writing import write_bytes
 
 VERSION = 4
 _KEY = "twinbed.predictor"

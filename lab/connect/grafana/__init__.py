@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from lab.runs.files import write_bytes
+from twinbed.writing import write_bytes
 
 FILES = {"dashboard.json": "twinbed-dashboard.json", "alerts.yaml": "twinbed-alerts.yaml"}
 """Files of this package, and the names under which users get them."""

@@ -20,9 +20,9 @@ from pydantic import Field
 from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Section
-from lab.runs.files import write_bytes
 from twinbed import ScenarioError
 from twinbed.files import MIB, read_user_text
+from twinbed.writing import write_bytes
 
 VERSION = 1
 """Version of the file's form. A reader refuses every other one."""

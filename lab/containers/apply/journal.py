@@ -21,10 +21,10 @@ from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Section
 from lab.containers.apply.plan import Amount, Change, worded
-from lab.runs.files import write_bytes
 from twinbed import BackendError
 from twinbed.files import MIB, read_user_text
 from twinbed.ownership import holder, take
+from twinbed.writing import write_bytes
 
 _LOCK = "apply.lock"
 _NAME = re.compile(r"apply-([0-9]{6})\.json")

@@ -102,11 +102,20 @@ def remove(directories: Sequence[Path]) -> None:
         if not busy:
             return
         if time.monotonic() > deadline:
-            raise BackendError(
-                f"{busy[0]}: cannot be removed, processes {sorted(pids(directories))} inside do not die; "
-                "the next recording tries again"
-            )
+            raise BackendError(f"{busy[0]}: cannot be removed, {_why_busy(directories)}")
         time.sleep(_RETRY_S)
+
+
+def _why_busy(directories: Sequence[Path]) -> str:
+    """Return why groups stay although their processes were killed, and the cure."""
+    inside = ",".join(map(str, sorted(pids(directories))))
+    if not inside:
+        return "the kernel still uses it; try again"
+    return (
+        "a killed process in it does not die; see what it waits for with "
+        f"ps -o pid,stat,wchan:30,args -p {inside} and end that, or restart the machine; until then no run "
+        "can begin"
+    )
 
 
 def remove_run(run: Path) -> bool:

@@ -27,8 +27,8 @@ from testbed.containers.load.plan import LoadPlan, read_plan, write_level, write
 from testbed.containers.load.sender import Sender
 from testbed.containers.services.http1 import allow_many_connections
 from testbed.containers.services.tracing import PORT
-from testbed.writing import write_whole
 from twinbed import BackendError, TwinbedError
+from twinbed.writing import whole
 
 PRIORITY = -10
 """Nice value of the process, where the kernel allows it."""
@@ -79,8 +79,8 @@ async def _tell(sender: Sender, path: Path) -> None:
         latencies = {f"p{key:g}": value * 1e-6 for key, value in values.items()}
         told = {"arrived": sender.arrived, "ended": sender.ended, "latency_s": latencies}
         # A full disk must not stop the load.
-        with suppress(OSError):
-            write_whole(path, json.dumps(told))
+        with suppress(OSError), whole(path) as file:
+            file.write(json.dumps(told).encode())
 
 
 async def _tell_level(sender: Sender, plan: LoadPlan, begins_ns: int, path: Path) -> None:

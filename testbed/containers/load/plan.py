@@ -7,7 +7,6 @@ Times are seconds since the schedule's beginning.
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from dataclasses import dataclass
 from io import BufferedReader
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from control.allocator.model import ServiceStats
 from control.paths import Spans
 from twinbed import BackendError, ScenarioError
+from twinbed.writing import whole
 
 Floats = NDArray[np.float64]
 
@@ -153,11 +153,8 @@ _LEVEL = ("rate_rps", "latency_p99_s", "at_s", "mix", "failed")
 
 
 def _write(path: Path, arrays: dict[str, NDArray[np.generic]]) -> None:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with unfinished.open("wb") as file:
+        with whole(path) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-        unfinished.replace(path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise BackendError(f"{path}: cannot be written ({error.strerror}); make room there") from None

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from testbed.containers.host.container import ContainerSpec
 from testbed.containers.host.fleet import Managed
 from testbed.containers.load.stress import NS
-from testbed.writing import write_whole
 from twinbed import ScenarioError
+from twinbed.writing import whole
 
 _LEAD_NS = 100_000_000
 
@@ -79,7 +79,8 @@ class StressScripts:
     def start(self) -> int:
         """Let period 0 of all scripts begin a moment from now. Returns that moment, ns."""
         self._begin_ns = time.monotonic_ns() + _LEAD_NS
-        write_whole(self._begin, str(self._begin_ns))
+        with whole(self._begin) as file:
+            file.write(str(self._begin_ns).encode())
         return self._begin_ns
 
     def running(self) -> bool:

@@ -1,6 +1,7 @@
 """How the command starts: quickly, and with nothing but what works in its help."""
 
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -104,3 +105,10 @@ def test_a_missing_package_of_any_extra_names_the_extra():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(packages.EXTRAS) == set(declared) - {"dev", "docs", "mutants"}
     assert "pip install 'twinbed[kubernetes]'" in packages.cure("httpx2")
+
+
+def test_a_missing_package_is_installed_where_twinbed_is(monkeypatch):
+    installs = f"{shlex.quote(sys.executable)} -m pip install 'twinbed[scale]' installs it"
+    assert packages.cure("optuna") == f"the package optuna is not installed; {installs}"
+    monkeypatch.setattr(packages, "find_spec", lambda _: None)  # uv makes environments without pip
+    assert "; uv pip install 'twinbed[scale]' --python " in packages.cure("optuna")

@@ -168,17 +168,23 @@ class TestDask:
         with pytest.raises(BackendError, match=r"1 workers did not start within 0\.001 s"):
             list(run(chosen("dask", 1), [Unit(3)], work.squared))
 
-    def test_a_file_that_is_too_large_to_travel_is_refused(self, cluster, monkeypatch, tmp_path):
+    def test_a_file_that_is_too_large_to_travel_is_read_where_the_worker_is(
+        self, cluster, monkeypatch, tmp_path
+    ):
+        large, address = tmp_path / "large", cluster.scheduler_address
         monkeypatch.setattr("lab.engine.dask.MOST_BYTES", 2)
-        (tmp_path / "large").write_text("123")
-        units = [Unit("", files=(str(tmp_path / "large"),))]
-        with pytest.raises(ScenarioError, match=r"large: larger than 2 bytes"):
-            list(run(chosen(cluster.scheduler_address), units, work.content))
+        monkeypatch.setattr("lab.engine.dask._Session._travelling", None)
+        large.write_text("123")
+        units = [Unit(str(large), files=(str(large),))]
+        assert [outcome.done for outcome in run(chosen(address), units, work.content)] == [("large", "123")]
+        monkeypatch.setattr("lab.engine.dask._size", lambda _: 4)
+        outcome = next(run(chosen(address), units, work.content))
+        assert "large is not there as it is here; folders, and files above" in str(outcome.error)
 
     def test_a_folder_must_be_where_the_worker_is(self, cluster, monkeypatch):
         monkeypatch.setattr("lab.engine.dask.Path.is_dir", lambda _: True)
         outcome = next(run(chosen(cluster.scheduler_address), [Unit(1, files=("/mine",))], work.squared))
-        assert "/mine is not there; folders do not travel" in str(outcome.error)
+        assert "/mine is not there as it is here; folders, and files above" in str(outcome.error)
 
 
 @pytest.mark.parametrize("text", ["slurm", "dask://", "dask://host", "tcp://host:x", ""])

@@ -23,7 +23,7 @@ from traces.readers import openmetrics
 
 @pytest.fixture(scope="module")
 def answered():
-    folder = lend(accept("shop.om", shop().encode(), types=("om",)))
+    folder = lend(accept("shop.om", shop().encode()))
     status = Job(
         AdviceRequest(source="shop.om", risk=0.02, hosts=2, host_cores=4.0, folder=str(folder))
     ).wait(PATIENCE_S)

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from control.jobs import Configuration, Objective
 from control.recommender.ports import Interval, Recommendation
 from lab.charts.palette import shown
-from lab.explorer import cloud_page, questions, results, services_results
+from lab.explorer import cloud_page, results, services_results
 from lab.explorer.job import Queue
 from lab.explorer.trace_facts import facts
 from lab.runs.store import RunStore
@@ -96,5 +96,5 @@ def test_stored_questions_skip_runs_that_are_removed_in_the_meantime(stored, tmp
     store = RunStore(tmp_path / "copy")
     ids = store.ids()
     shutil.rmtree(store.root / ids[0])
-    monkeypatch.setattr(RunStore, "ids", lambda _self: ids)
-    assert [run.id for run in questions.every(store)] == ids[1:]
+    monkeypatch.setattr(RunStore, "names", lambda _self: ids)
+    assert [run.id for run in store.runs()] == ids[1:]

@@ -1,5 +1,6 @@
 """Uploads are bounded, checked like the command line checks files, and leave nothing behind."""
 
+import gzip
 import tempfile
 from dataclasses import replace
 
@@ -30,6 +31,10 @@ def test_a_good_trace_is_read_and_nothing_stays_on_disk(temporary):
     assert list(temporary.iterdir()) == []
 
 
+def test_a_gzipped_trace_is_read(temporary):
+    assert reading.trace(uploads.accept("mine.csv.gz", gzip.compress(GOOD))).containers == ("web",)
+
+
 def test_a_bad_trace_gets_the_text_of_the_command_line(temporary, monkeypatch):
     with pytest.raises(TraceError) as uploaded:
         reading.trace(uploads.accept("mine.csv", BAD))
@@ -45,7 +50,7 @@ def test_a_bad_trace_gets_the_text_of_the_command_line(temporary, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("mine.exe", GOOD, ".csv or .parquet"),
+        ("mine.exe", GOOD, "its name must end in one of .csv, .parquet, .json, .txt, .om, .gz"),
         ("mine.csv", b"", "empty"),
         ("mine.csv", bytes((uploads.MAX_MIB << 20) + 1), f"{uploads.MAX_MIB} MiB"),
         ("mine.parquet", b"PAR1 not really", "mine.parquet"),

@@ -224,6 +224,15 @@ def test_a_name_in_square_brackets_is_text_and_not_markup():
     assert "[bold]x[/bold]" in formats.table(Result((Column("a", "A"),), ({"a": "[bold]x[/bold]"},)))
 
 
+def test_people_see_the_first_thousand_rows_and_programs_see_all():
+    long = Result((Column("name", "Name"),), tuple({"name": f"row-{number}"} for number in range(1500)))
+    for form in ("table", "markdown"):
+        text = formats.FORMATS[form](long)
+        assert "1,000 of 1,500 rows are shown; --format csv has all." in text
+        assert ("row-999" in text, "row-1000" in text) == (True, False)
+    assert all("row-1499" in formats.FORMATS[form](long) for form in ("json", "csv"))
+
+
 def test_markdown_escapes_what_would_end_a_cell():
     text = formats.markdown(Result((Column("a", "A"),), ({"a": "x|<b>"},)))
     assert text == "| A |\n| --- |\n| x\\|&lt;b> |\n"

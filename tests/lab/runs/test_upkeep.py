@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from lab.runs.upkeep import Tags, age_s, collect, size, usage
+from lab.runs.upkeep import Tags, age_s, collect, remove, size, usage
 from tests.lab.runs.test_run_store import manifest, tables
 from twinbed import ScenarioError, StoreError
 
@@ -22,6 +22,12 @@ def aged(store):
         made = (now - timedelta(hours=hours)).isoformat()
         store.publish(manifest(run_id, made) | {"name": run_id[0]}, tables())
     return store
+
+
+def test_a_removed_run_leaves_no_tag_for_a_new_one_of_its_id(aged):
+    Tags(aged).add("a-1", "paper")
+    remove(aged, ["a-1", "b-1"])
+    assert (aged.names(), Tags(aged).all()) == (["a-2", "a-3"], {})
 
 
 @pytest.mark.parametrize(

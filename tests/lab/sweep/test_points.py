@@ -89,7 +89,18 @@ def test_seeds_are_a_range_or_a_list(text, made):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3:1", "a:b", "-1", "1,1", "0:99999999", "0:100001", "0:1000000000000000000000"]
+    "text",
+    [
+        "",
+        "3:1",
+        "a:b",
+        "-1",
+        "1,1",
+        "0:99999999",
+        "0:100001",
+        "0:1000000000000000000000",
+        "9223372036854775808",
+    ],
 )
 def test_wrong_seeds_are_refused(text):
     with pytest.raises(ScenarioError, match="--seeds"):
@@ -124,9 +135,18 @@ def test_a_shard_that_does_not_exist_is_refused(text):
 
 
 def test_a_sweep_that_is_too_large_is_refused(dice, monkeypatch):
-    monkeypatch.setattr("lab.sweep.plan.MOST_RUNS", 9)
+    monkeypatch.setattr("lab.sweep.points.MOST_RUNS", 9)
     with pytest.raises(ScenarioError, match="10 runs; a sweep has at most 9"):
         SweepPlan("t", points(dice, [], None), range(5))
+
+
+def test_too_many_points_are_refused_before_one_is_checked(dice, monkeypatch, tmp_path):
+    (tmp_path / "points.csv").write_text("dice.throws\n" + "5\n" * 200_001)
+    monkeypatch.setattr("lab.sweep.points.with_overrides", None)
+    with pytest.raises(ScenarioError, match="200,001 runs; a sweep has at most 200,000"):
+        points(dice, [], tmp_path / "points.csv")
+    with pytest.raises(ScenarioError, match="400,002 runs"):
+        points(dice, ["title=a,b"], tmp_path / "points.csv")
 
 
 def test_a_metric_is_found_by_a_part_of_its_key(trace):

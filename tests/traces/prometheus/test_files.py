@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -60,6 +61,16 @@ def grafana(trace: UsageTrace) -> str:
     return text.getvalue().replace("''", "")
 
 
+def marked(text: str) -> bytes:
+    """Return the text as some programs of Windows save it."""
+    return b"\xef\xbb\xbf" + text.encode()
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [str.encode, marked, lambda text: gzip.compress(text.encode()), lambda text: gzip.compress(marked(text))],
+    ids=["plain", "marked", "gzipped", "both"],
+)
 @pytest.mark.parametrize(
     ("name", "write"),
     [
@@ -71,10 +82,10 @@ def grafana(trace: UsageTrace) -> str:
     ],
 )
 def test_every_form_is_recognised_and_gives_the_trace(
-    name: str, write: Callable[[UsageTrace], str], tmp_path: Path
+    name: str, write: Callable[[UsageTrace], str], stored: Callable[[str], bytes], tmp_path: Path
 ) -> None:
     original = usage_trace()
-    (tmp_path / name).write_text(write(original))
+    (tmp_path / name).write_bytes(stored(write(original)))
     found = load(tmp_path / name)
     place = {text: column for column, text in enumerate(found.containers)}
     columns = [
@@ -85,6 +96,26 @@ def test_every_form_is_recognised_and_gives_the_trace(
     assert (found.present[:, columns] == original.present).all()
     np.testing.assert_allclose(found.cpu_cores[:, columns], original.cpu_cores, atol=1e-5)
     np.testing.assert_allclose(found.memory_bytes[:, columns], original.memory_bytes, rtol=1e-9)
+
+
+def test_blank_lines_after_the_end_of_openmetrics_change_no_time(tmp_path: Path) -> None:
+    text = openmetrics(samples(usage_trace()))
+    (tmp_path / "shop.om").write_text(text)
+    (tmp_path / "blank.om").write_text(text + "\n \n")
+    assert load(tmp_path / "blank.om").interval_s == load(tmp_path / "shop.om").interval_s
+
+
+@pytest.mark.parametrize("write", [one_after_the_other, lambda trace: openmetrics(samples(trace))])
+def test_gzip_data_that_are_cut_or_expand_without_measure_are_refused(
+    write: Callable[[UsageTrace], str], tmp_path: Path
+) -> None:
+    path, text = tmp_path / "shop.gz", write(usage_trace())
+    path.write_bytes(gzip.compress(text.encode())[:-9])
+    with pytest.raises(TraceError, match=r"shop.gz: the gzip data is cut short or damaged; save it again"):
+        load(path)
+    path.write_bytes(gzip.compress(text.encode() + (b" " * 1023 + b"\n") * (9 << 10)))
+    with pytest.raises(TraceError, match="expands to more than 8 MiB, over 100 times its size; decompress"):
+        load(path)
 
 
 def test_legends_need_a_quantity(tmp_path: Path) -> None:

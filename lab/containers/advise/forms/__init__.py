@@ -12,8 +12,8 @@ from pathlib import Path
 from lab.containers.advise.forms import compose, docker, helm, kubernetes, systemd, vpa
 from lab.containers.advise.forms.common import API
 from lab.containers.advise.model import Advice, Row
-from lab.runs.files import write_bytes
 from twinbed import BackendError, ScenarioError
+from twinbed.writing import write_bytes
 
 FORMS: dict[str, Callable[[list[Row]], dict[str, str]]] = {
     "kubernetes": kubernetes.files,
