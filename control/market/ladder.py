@@ -203,7 +203,8 @@ def _target(
 
     An offer is safe if after an interval on it the fastest one can still finish. If the cheapest one is too
     slow to finish at all, the two offers are sought whose mix meets the deadline at least cost (Gavel's cost
-    programme for one job, OSDI 2020). The slower one comes first, as long as the faster one can still finish.
+    programme for one job, OSDI 2020). The slower one comes first, as long as the faster one can still finish;
+    then, or if there is no further choice, the cheapest one that finishes in time.
     """
     order = sorted(np.flatnonzero(allowed).tolist(), key=lambda o: (cost[o], o != held, offers[o].name))
     if not np.isfinite(time_s):
@@ -220,7 +221,8 @@ def _target(
     if ends_s[wanted] > time_s + CLOSE:
         slow, fast = _mixed(left_s / speed, cost, np.asarray(order), time_s - job.restart_s)
         in_time = rest_s[slow] / speed[fast] + job.restart_s + every_s <= time_s + CLOSE
-        wanted = slow if in_time else fast
+        alone = (o for o in order if ends_s[o] <= time_s + CLOSE)
+        wanted = slow if in_time else next(alone, fast)
         late |= held >= 0 and not in_time and ends_s[held] > time_s + CLOSE
     if not safe[wanted]:
         wanted = int(next(o for o in order if safe[o]))

@@ -61,6 +61,11 @@ class Levels:
         first, last = self._place(np.array([begin_s, end_s])).tolist()
         return float(self.value[first : last + 1].min())
 
+    def within(self, begin_s: float, end_s: float) -> Real:
+        """Return the values from a time until before a later one, float64[k]."""
+        first = int(self._place(begin_s))
+        return self.value[first : max(int(np.searchsorted(self.t_s, end_s)), first + 1)]
+
     def integral(self, begin_s: float, end_s: float) -> float:
         """Return the integral over a span of time, value · s."""
         inside = self.t_s[(self.t_s > begin_s) & (self.t_s < end_s)]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from control.jobs import Whole
 from control.recommender.ports import Observations, Proposal, Recommendation, Request, Stop
 from control.recommender.ranking import Prediction, best_first, ranked
 from twinbed import ScenarioError
@@ -49,8 +50,11 @@ class AcrossGpus:
     gpus: Mapping[str, Gpus]
 
     def recommend(self, request: Request) -> list[Recommendation]:
-        """Return every affordable candidate; ScenarioError if no trial on GPUs has ended."""
-        return ranked(request, self._predicted(request, request.observed))
+        """Return every affordable candidate but those that failed; ScenarioError if no trial on GPUs has
+        ended.
+        """
+        rows, predicted = self._predicted(request, request.observed)
+        return ranked(request.among(rows), predicted)
 
     def searcher(self, request: Request, seed: int) -> GpuSearch:
         """Return a search that tries the first candidate of its ranking until that one has been tried; `seed`
@@ -59,7 +63,8 @@ class AcrossGpus:
         del seed
         return GpuSearch(self, request)
 
-    def _predicted(self, request: Request, observed: Observations) -> Prediction:
+    def _predicted(self, request: Request, observed: Observations) -> tuple[Whole, Prediction]:
+        """Return the positions of the candidates that did not fail, int64[k], and their predictions."""
         among = request.candidates
         ended = [trial for trial in range(len(observed)) if observed.ok[trial]]
         if not ended:
@@ -76,7 +81,9 @@ class AcrossGpus:
                     reason = f"measured in trial {trial + 1}: {observed.time_s[trial]:,.0f} s"
                 if spread <= deviation[other]:
                     log_time[other], deviation[other], reasons[other] = log_s + mean, spread, reason
-        return Prediction(log_time, deviation, reasons)
+        failed = np.setdiff1d(observed.candidate[~observed.ok], observed.candidate[observed.ok])
+        rows = np.setdiff1d(np.arange(n), failed)
+        return rows, Prediction(log_time[rows], deviation[rows], [reasons[row] for row in rows])
 
     def _from(self, request: Request, row: int, other: int) -> tuple[float, float, str]:
         """Return the log ratio of the time on `other` to the time on the tried candidate `row`, its standard
@@ -109,8 +116,8 @@ class GpuSearch:
 
     def propose(self, observed: Observations) -> Proposal | Stop:
         """Return the first candidate of the ranking, as a proposal until it has been tried."""
-        predicted = self.method._predicted(self.request, observed)
-        best = int(best_first(self.request, predicted)[0])
-        if best in observed.candidate:
-            return Stop(best, "the first of the ranking was tried")
-        return Proposal(best, f"the first of the ranking; {predicted.reasons[best]}")
+        rows, predicted = self.method._predicted(self.request, observed)
+        first = int(best_first(self.request.among(rows), predicted)[0])
+        if rows[first] in observed.candidate:
+            return Stop(int(rows[first]), "the first of the ranking was tried")
+        return Proposal(int(rows[first]), f"the first of the ranking; {predicted.reasons[first]}")

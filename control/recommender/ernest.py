@@ -107,7 +107,8 @@ def _plan(request: Request) -> list[int]:
 
 def _predict(request: Request, observed: Observations) -> tuple[Whole, Prediction]:
     """Return the affordable candidates that have a fit, int64[k], and their predictions. A type with enough
-    trials has a fit for all its candidates; any other type only for the width that was tried."""
+    trials has a fit for all its candidates but those that failed; any other type only for the width that was
+    tried."""
     candidates = request.candidates
     n = len(candidates)
     share = candidates.parameters.get("data_share", np.ones(n))
@@ -130,5 +131,6 @@ def _predict(request: Request, observed: Observations) -> tuple[Whole, Predictio
         deviation[rows] = max(error, _LEAST_DEVIATION)
         covered[rows] = True
         reasons[rows] = f"fit of {tried.size} runs on {name}, {error:.0%} off on them"
+    covered[np.setdiff1d(observed.candidate[~observed.ok], ended)] = False
     kept = np.flatnonzero(covered & affordable(request))
     return kept, Prediction(log_time[kept], deviation[kept], reasons[kept].tolist())

@@ -60,11 +60,19 @@ class Worker:
     name: name of the type.
     price_usd_h: price of one, US$/h.
     use_bps: bandwidth that one worker uses in a short run with one server, bit/s; NaN if not measured.
+
+    Raises ScenarioError for a price that is not above 0.
     """
 
     name: str
     price_usd_h: float
     use_bps: float = float("nan")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.price_usd_h < inf:
+            raise ScenarioError(
+                f"worker {self.name}: its price is {self.price_usd_h:g} $/h; expected above 0"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,7 @@ class Plan:
 
 
 def choose_server(servers: Sequence[Server], worker_usd_h: float, budget_usd_h: float = inf) -> Server:
-    """Return the type with the largest bandwidth (§5.2.1), the cheaper of equals.
+    """Return the type with the largest bandwidth (§5.2.1), the cheaper of equals, then the first by name.
 
     worker_usd_h: price of the cheapest worker, which the budget must pay for, too, US$/h.
     budget_usd_h: bound on the price of server and workers together, US$/h.
@@ -98,7 +106,7 @@ def choose_server(servers: Sequence[Server], worker_usd_h: float, budget_usd_h: 
         raise ScenarioError(
             f"a budget of {budget_usd_h:g} $/h pays for no parameter server and a worker; raise it"
         )
-    return max(within, key=lambda server: (server.bandwidth_bps, -server.price_usd_h))
+    return min(within, key=lambda server: (-server.bandwidth_bps, server.price_usd_h, server.name))
 
 
 def plan(
@@ -117,7 +125,7 @@ def plan(
     network_share: share of the server's bandwidth that its workers may use together.
 
     Raises ScenarioError without a bound, without types, for a budget below the server and one worker, and if
-    Scala-Opt lacks a worker's bandwidth use.
+    Scala-Opt lacks the server's bandwidth or a worker's use of it.
     """
     if cap is None and not isfinite(budget_usd_h):
         raise ScenarioError(f"{rule} needs an hourly budget or a largest number of workers; give one")
@@ -159,6 +167,8 @@ def _scaled(
     network_share: float,
 ) -> Plan:
     kept: tuple[int, float, Worker] | None = None
+    if not server.bandwidth_bps > 0:
+        raise ScenarioError(f"{rule}: the network rate of {server.name} is not known; take another --server")
     for worker in by_price:
         if isnan(worker.use_bps) or worker.use_bps <= 0:
             raise ScenarioError(
@@ -251,7 +261,10 @@ class Fc2:
             raise ScenarioError(
                 f"{self.rule} takes {chosen.count} × {chosen.worker}, and no candidate has so few; allow it"
             )
-        return int((candidates.count * rows).argmax()), chosen.reason
+        row = int((candidates.count * rows).argmax())
+        largest = int(candidates.count[row])
+        fewer = f"; {largest} is the largest allowed number up to that" if largest < chosen.count else ""
+        return row, chosen.reason + fewer
 
 
 COST_OPT, TIME_OPT, SCALA_OPT, SCALA_OPT_M, SCALA_OPT_CHEAPEST = (partial(Fc2, rule) for rule in Rule)

@@ -1,8 +1,8 @@
 """spotDNN's predictor: how long a cluster of unequal workers takes to train to a loss, asynchronously.
 
 For: jobs with a parameter server, to which workers push gradients without waiting for one another. Not for:
-choosing a cluster (spotdnn_plans.py), running profiles, nor synchronous jobs. Source: spotDNN (IWQoS 2023),
-§III. Sizes are in MB of 10⁶ bytes, speeds in MB/s.
+choosing a cluster (spotdnn_plans.py), fitting constants (spotdnn_fit.py), nor synchronous jobs. Source:
+spotDNN (IWQoS 2023), §III. Sizes are in MB of 10⁶ bytes, speeds in MB/s.
 
 Our readings: the contention share is kept within 0 and 1; the rest of a training that has begun follows the
 new cluster's curve, between the present loss and the goal.
@@ -159,35 +159,6 @@ def iteration_s(
     network, inside = 2 * training.push_mb / bandwidth, 2 * gpus * training.push_mb / training.pcie_mb_s
     times: Real = compute + network[..., np.newaxis] + inside
     return times
-
-
-def contention(
-    workers: Whole, bandwidth_mb_s: Real, *, server_mb_s: float, worker_mb_s: float
-) -> tuple[float, float, float]:
-    """Return α1, β1 and R² of the contention share P = α1 · √n + β1, fitted by least squares.
-
-    workers: number of workers of each cluster, int64[k]. bandwidth_mb_s: bandwidth of one of its workers,
-    MB/s, float64[k]. Clusters without contention are left out. Raises ScenarioError if fewer than two sizes
-    are left.
-    """
-    equal = server_mb_s / workers
-    contended = worker_mb_s > equal
-    root = np.sqrt(workers[contended])
-    if np.unique(root).size < 2:
-        raise ScenarioError("contention: measured at one point only; measure at two or more")
-    share = (worker_mb_s - bandwidth_mb_s[contended]) / (worker_mb_s - equal[contended])
-    design = np.column_stack((root, np.ones_like(root)))
-    fitted = np.linalg.lstsq(design, share)[0]
-    around, left = ((share - share.mean()) ** 2).sum(), ((share - design @ fitted) ** 2).sum()
-    return float(fitted[0]), float(fitted[1]), float(1 - left / around) if around > 0 else float(left == 0)
-
-
-def compute_s(training: Training, gpus: int, alone_s: float) -> float:
-    """Return the computing time of an iteration of a worker that trained alone, s. alone_s: time of the whole
-    iteration, s.
-    """
-    moved_s = 2 * training.push_mb / training.worker_mb_s + 2 * gpus * training.push_mb / training.pcie_mb_s
-    return alone_s - moved_s
 
 
 def convergence_coefficient(speed: Real, counts: Whole) -> Real:

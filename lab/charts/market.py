@@ -62,7 +62,7 @@ def over_all(looks: Sequence[Shown]) -> Iterator[Figure]:
 
 def _offers(run: Run, time: alt.X) -> alt.Chart:
     frame = _hours(run.frame("market"))
-    there = frame[frame["available"] > 0]
+    there = frame[frame["available"] >= run.manifest["spec"]["cloud"]["job"]["machines"]]
     chart: alt.Chart = (
         alt.Chart(there, height=38 * frame["zone"].nunique() + 130, width=_WIDTH)
         .mark_bar(clip=True)

@@ -73,7 +73,7 @@ def ladder(
     asked = climbing.LadderQuestion(
         home=climbing.place(home),
         gpu=reference,
-        where=tuple(part.strip() for part in where.split(",")),
+        where=tuple(part.strip() for part in where.split(",") if part.strip()) or ("",),
         market=market,
         speeds=climbing.speeds(prices, reference, speed) if speed else None,
     )

@@ -142,6 +142,9 @@ def _stalls(
 
     if file.samples is None:
         raise ScenarioError(f"job {file.name}: samples: missing; state them, to price an epoch")
+    epochs = file.features.get("epochs", 1.0)
+    if not epochs > 0:
+        raise ScenarioError(f"job {file.name}: features.epochs is {epochs:g}; it must be above 0")
     listed = in_use().types(region)
     names = [name.strip() for name in types.split(",") if name.strip()]
     if unknown := [name for name in names if name not in listed]:
@@ -154,4 +157,4 @@ def _stalls(
         identity=identity,
         told=told,
     )
-    return result(jobs, file.samples / file.features.get("epochs", 1.0))
+    return result(jobs, file.samples / epochs)

@@ -7,7 +7,7 @@ For: this page. Not for: recommending (lab.explorer.answering), the left side (c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +15,12 @@ import pandas as pd
 import streamlit as st
 from scipy.special import ndtri
 
-from control.jobs import Candidates, Configuration, Objective
+from control.jobs import Candidates, Configuration, Objective, candidates
 from control.recommender.ports import Recommendation, Request
 from control.recommender.ranking import Prediction, ranked
 from lab.charts import cloud as charts
 from lab.charts import words
+from lab.cloud.input.data_set import instance_type
 from lab.cloud.input.price_list import in_use
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Answer, Question
@@ -27,7 +28,7 @@ from lab.explorer import answering, cloud_question, cloud_search, downloads, htm
 from lab.explorer.cloud_question import Choices
 from lab.explorer.sections import section
 from lab.runs.formats import ABSENT
-from traces.catalogue.catalogue import Catalogue
+from traces.catalogue.catalogue import Listing
 from twinbed import TwinbedError
 
 _KEPT, _ASKED = "cloud_answered", "cloud_asked"
@@ -98,7 +99,7 @@ def page() -> None:
     if answered.answer is None:
         st.error(html.markdown(answered.problem))
         return
-    _show(answered.question, answered.answer, catalogue)
+    _show(answered.question, answered.answer)
 
 
 def _question(chosen: Choices) -> Question | None:
@@ -111,16 +112,18 @@ def _question(chosen: Choices) -> Question | None:
 
 def _ask(chosen: Choices, question: Question) -> _Answered:
     types = len(question.market.types) or recommending.MOST_TYPES
-    candidates = types * len(question.market.workers)
+    most = types * len(question.market.workers)
     try:
         with st.spinner("Learning from past jobs and ranking…"):
-            answer = answering.recommended(question, candidates, session.Presence())
+            answer = answering.recommended(question, most, session.Presence())
     except TwinbedError as error:
         return _Answered(chosen, question, None, str(error))
     return _Answered(chosen, question, answer)
 
 
-def _show(question: Question, answer: Answer, catalogue: Catalogue) -> None:
+def _show(question: Question, answer: Answer) -> None:
+    if answer.problem:
+        st.warning(html.markdown(f"{answer.problem[:1].upper()}{answer.problem[1:]}."))
     frame = charts.ranking(answer.ranking)
     known = [row for row in answer.ranking if np.isfinite(row.time_s)]
     _why(answer, question.objective)
@@ -135,7 +138,7 @@ def _show(question: Question, answer: Answer, catalogue: Catalogue) -> None:
         )
     _ranking(question, frame)
     if known:
-        _what_if(question, known, catalogue)
+        _what_if(question, known, answer.prices)
 
 
 def _why(answer: Answer, objective: Objective) -> None:
@@ -152,7 +155,7 @@ def _why(answer: Answer, objective: Objective) -> None:
 def _figures(row: Recommendation) -> str:
     price = f"{row.price_usd_h:.3f} $/h for the cluster"
     if not np.isfinite(row.time_s):
-        return f"{price}; the rule predicts neither time nor cost"
+        return f"{price}; neither its time nor its cost is predicted"
     time, cost = row.time_interval, row.cost_interval
     dollars = _span(row.cost_usd, cost.low, cost.high)
     return f"{words.interval(row.time_s, time.low, time.high)} and {dollars} $ at {price}"
@@ -213,9 +216,13 @@ def _span(middle: float, low: float, high: float) -> str:
     return f"{middle_} ({' to '.join(ends)})"
 
 
-def _what_if(question: Question, ranking: Sequence[Recommendation], catalogue: Catalogue) -> None:
+def _what_if(question: Question, ranking: Sequence[Recommendation], used: Mapping[str, Listing]) -> None:
     section("What if the price moves")
-    among, used = recommending.priced(catalogue, question.market)
+    among = candidates(
+        {name: instance_type(listing) for name, listing in used.items()},
+        {name: listing.price_usd_h for name, listing in used.items()},
+        [row.configuration for row in ranking],
+    )
     names = list(dict.fromkeys(row.configuration.instance for row in ranking))
     left, right = st.columns([1, 2])
     name = left.selectbox("Price of", names, key="cloud_moved")

@@ -13,14 +13,8 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import brentq
 
-from control.recommender.spotdnn import (
-    Goal,
-    Training,
-    WorkerKind,
-    compute_s,
-    convergence_coefficient,
-    predict,
-)
+from control.recommender.spotdnn import Goal, Training, WorkerKind, convergence_coefficient, predict
+from control.recommender.spotdnn_fit import compute_s
 from control.recommender.spotdnn_plans import Provision, Search, by_speed, provision
 from studies.harness import table
 from studies.market import unequal

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from control.recommender.spotdnn import Goal, Training, WorkerKind, contention, predict
+from control.recommender.spotdnn import Goal, Training, WorkerKind, predict
+from control.recommender.spotdnn_fit import contention
 from studies import harness
 from studies.harness import Asked, TimeIsUpError
 from testbed.cloud.asynchronous import Asynchronous, Machine

@@ -122,6 +122,8 @@ class Gcloud:
             raise ScenarioError("gcloud needs --zone and --template, the name of your instance template")
         self._zone, self._template = zone, template
         self._call, self._wait, self._clock = call, wait, clock
+        self._begun_s: dict[tuple[str, str], float] = {}
+        """Owner and token → time of the first creation, s."""
 
     def refusal(self, order: Order) -> str:
         """Return the refusal if the order wants a parameter server, else ""."""
@@ -132,6 +134,7 @@ class Gcloud:
         if problem := self.refusal(order):
             raise ScenarioError(problem)
         there = {row["name"] for row in self._listed(order.owner, order.token)}
+        self._begun_s.setdefault((order.owner, order.token), self._clock())
         for rank, name in enumerate(order.names()):
             if name not in there:
                 self._create(order, rank, name)
@@ -161,13 +164,22 @@ class Gcloud:
         return {name: states.get(name, State.GONE) for name in order.names()}
 
     def measure(self, order: Order, steps: int) -> Reading:
-        """Read the steps of rank 0 from its serial port until there are enough; see Provisioner."""
-        begun_s = self._clock()
-        wanted = WARM_UP_STEPS + steps + 1
+        """Read the steps of rank 0 from its serial port until there are enough; see Provisioner.
+
+        Instances are billed from their creation. One that is taken away meanwhile is a reading with a
+        problem.
+        """
+        begun_s = self._begun_s.get((order.owner, order.token), self._clock())
+        wanted, first = WARM_UP_STEPS + steps + 1, order.names()[0]
         while self._clock() - begun_s < order.lease_s:
-            said = self._run(
-                "get-serial-port-output", order.names()[0], f"--zone={self._zone}", "--port=1", "--quiet"
-            )
+            try:
+                said = self._run(
+                    "get-serial-port-output", first, f"--zone={self._zone}", "--port=1", "--quiet"
+                )
+            except BackendError:
+                if self.status(order)[first] in (State.CREATING, State.RUNNING):
+                    raise
+                return cannot_run(self._clock() - begun_s, f"{first} was taken away")
             done, ends_ns = _steps_of(said)
             if done >= wanted:
                 step_s = np.diff(ends_ns)[-steps:] * 1e-9

@@ -170,9 +170,24 @@ def test_what_there_is_no_price_of_is_named(tmp_path: Path, asked: tuple[str, ..
         written(tmp_path, ROW).price(*asked)
 
 
+def test_a_type_of_two_providers_in_one_region_is_refused_and_neither_is_taken(tmp_path: Path):
+    """Names of regions and types are the provider's; a table of one's own may have the same ones twice."""
+    other = ROW.replace("any,here", "other,here").replace("0.1,", "0.01,")
+    both = written(tmp_path, ROW, other, ROW.replace("here", "there"))
+    said = "small in here is a type of any and other; keep the rows of one of them"
+    with pytest.raises(TraceError, match=said):
+        both.price("small", "here")
+    with pytest.raises(TraceError, match=said):
+        both.types("here")
+    assert both.price("small", "there").provider == "any"
+    assert set(both.types("there")) == {"small"}
+
+
 def test_regions_and_providers_that_are_unknown_are_named():
     with pytest.raises(TraceError, match="no spot price in 'mars'; regions: africa-south1, ap-"):
         catalogue.load().types("mars", "spot")
+    with pytest.raises(TraceError, match="no market 'bid'; there are on-demand, spot"):
+        catalogue.load().types("us-central1", "bid")
     with pytest.raises(TraceError, match="provider 'moon'; there are aws, azure, gcp"):
         catalogue.load().billing("moon")
 

@@ -32,6 +32,12 @@ def test_what_a_row_cannot_have_is_named_by_file_and_row(tmp_path: Path) -> None
         sparecores.read(made(tmp_path / "it2.db", [(*PRICES[0][:8], "EUR", "ACTIVE")]))
 
 
+def test_the_row_that_is_named_is_the_cheapest_zone_s(tmp_path: Path) -> None:
+    path = made(tmp_path / "it.db", [PRICES[1], (*PRICES[2][:8], "EUR", "ACTIVE")])
+    with pytest.raises(TraceError, match=r"it\.db: server_price row 2: currency 'EUR'"):
+        sparecores.read(path)
+
+
 def test_another_file_and_an_empty_database_are_refused(tmp_path: Path) -> None:
     (tmp_path / "it.csv").write_text("name,price\n")
     with pytest.raises(TraceError, match="not an SQLite file"):

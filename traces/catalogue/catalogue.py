@@ -81,8 +81,8 @@ class Catalogue:
     ) -> Listing:
         """Return the listing that held on a date. on_date: None: the newest listing.
 
-        Raises TraceError for a type, region or market that is unknown, a date before the first price, and a
-        type that the region does not sell.
+        Raises TraceError for a type, region or market that is unknown, a date before the first price, a type
+        that the region does not sell, and one that two providers sell there.
         """
         rows = self.prices
         for column, value in (("name", name), ("region", region), ("market", market)):
@@ -92,6 +92,7 @@ class Catalogue:
                 known = _some(rows[column], value)
                 raise TraceError(f"catalogue has no {noun} {value!r} here; there are {known}")
             rows = chosen
+        _of_one_provider(rows.drop_duplicates("provider"))
         held = rows if on_date is None else rows[rows["as_of"] <= pd.Timestamp(on_date)]
         if held.empty:
             first = rows["as_of"].min().date()
@@ -104,13 +105,19 @@ class Catalogue:
         return listing
 
     def types(self, region: str, market: str = "on-demand") -> dict[str, Listing]:
-        """Return name → listing for every type that is sold there. Raises TraceError if there is none."""
+        """Return name → listing for every type that is sold there. Raises TraceError if there is none, and
+        for a type that two providers sell there.
+        """
         of_market = self.prices[self.prices["market"] == market]
+        if of_market.empty:
+            known = _some(self.prices["market"], market)
+            raise TraceError(f"catalogue has no market {market!r}; there are {known}")
         here = newest(of_market[of_market["region"] == region])
         here = here[here["sold"]]
         if here.empty:
             regions = _some(of_market["region"], region)
             raise TraceError(f"catalogue has no {market} price in {region!r}; regions: {regions}")
+        _of_one_provider(here)
         return {listing.name: listing for listing in table.listings(here)}
 
     def distinct(self, column: str, region: str | None = None) -> list[str]:
@@ -140,6 +147,15 @@ def load(prices: Path | None = None, billing: Path | None = None) -> Catalogue:
         _shipped() if prices is None else table.read(prices),
         _billings(billing or Path(__file__).with_name("billing.toml")),
     )
+
+
+def _of_one_provider(rows: pd.DataFrame) -> None:
+    """Raise TraceError if a type is of two providers. rows: one of each provider and type, in one region."""
+    twice = rows[rows.duplicated("name", keep=False)]
+    if len(twice):
+        name, region = twice["name"].iloc[0], twice["region"].iloc[0]
+        sellers = " and ".join(map(str, twice.loc[twice["name"] == name, "provider"]))
+        raise TraceError(f"{name} in {region} is a type of {sellers}; keep the rows of one of them")
 
 
 @cache

@@ -34,7 +34,7 @@ _ELSE = {
 """Names of a server's columns in versions of the database, the newest first."""
 
 _QUERY = """
-SELECT min(p.rowid), s.api_reference, p.vendor_id, r.api_reference, lower(p.allocation), min(p.price),
+SELECT p.rowid, s.api_reference, p.vendor_id, r.api_reference, lower(p.allocation), min(p.price),
     p.currency, substr(p.observed_at, 1, 10), s.vcpus, s.memory_amount, {gpus}, {gpu_maker}, {gpu_model},
     {network_gbps}, s.family, s.storage_size
 FROM server_price p

@@ -22,6 +22,8 @@ from twinbed import ScenarioError
 SECONDS_PER_HOUR = 3600
 MOST_UNITS = 150_000
 """Largest number of units of a job's work in the optimum. A tick's work is a whole number of units."""
+MOST_STEPS = 3_000_000_000
+"""Largest number of steps of the optimum of one window, ticks × units × machines: some ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def optimum_usd(terms: Terms, windows: Windows, speeds: Sequence[float] = ()) ->
 
     Moves between zones are paid; probes are not needed. speeds: work per second in each zone relative to on
     demand; empty: 1 everywhere. The cost is NaN if the work of a tick has no common measure within MOST_UNITS
-    of the job.
+    of the job, and for jobs so long that a window takes more than MOST_STEPS.
     """
     scale = 1000  # times are whole milliseconds
     zones = windows.available.shape[2]
@@ -136,7 +138,8 @@ def optimum_usd(terms: Terms, windows: Windows, speeds: Sequence[float] = ()) ->
     gain = np.round(tick * rates).astype(np.int64)
     first = np.round((length * tick - restart) * rates).astype(np.int64)
     unit = gcd(work, *gain.tolist(), *first.tolist())
-    if work // unit > MOST_UNITS:
+    steps = windows.available.shape[1] * (work // unit) * (2 * zones + 1)
+    if work // unit > MOST_UNITS or steps > MOST_STEPS:
         return np.full(len(windows.available), np.nan)
     hours = terms.tick_s / SECONDS_PER_HOUR
     ticks = -(-deadline // tick)  # the deadline may cut the last one short

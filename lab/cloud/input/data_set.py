@@ -32,6 +32,9 @@ COLUMNS = (
     "outcome", "measured_at", "kernel", "cpu", "scale",
 )  # fmt: skip
 """Columns of the table of measured jobs."""
+ASSUMED = pricing.Rules(startup_s=60.0, startup_billed=True)
+"""Rules of a provider that the catalogue has none of: by the second from the start, like those of AWS and
+Azure."""
 _SCALE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?(/[0-9]{1,9})?", re.ASCII)
 _MOST = 1e9
 """Most workers, samples per step, and seconds of a step."""
@@ -90,7 +93,9 @@ def _priced(
 
 
 def rules_of(catalogue: Catalogue, provider: str) -> pricing.Rules:
-    """Return a provider's billing rules for the twin. Raises TraceError for an unknown provider."""
+    """Return a provider's billing rules for the twin, ASSUMED for a provider without any."""
+    if provider not in catalogue.billings:
+        return ASSUMED
     billing = catalogue.billing(provider)
     return pricing.Rules(**{rule.name: getattr(billing, rule.name) for rule in fields(pricing.Rules)})
 

@@ -6,13 +6,16 @@ that survive. Not for: the search (control.recommender.spotdnn_plans).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
-from control.recommender.spotdnn import Goal, Training, WorkerKind, compute_s
+import numpy as np
+
+from control.recommender import spotdnn_fit
+from control.recommender.spotdnn import Goal, Training, WorkerKind, predict
 from control.recommender.spotdnn_plans import Provision, provision, provision_again
-from lab.cloud.input.asynchronous import WorkerInput
+from lab.cloud.input.asynchronous import AsynchronousInput
 from lab.cloud.input.job_file import JobFile
 from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Catalogue
@@ -20,6 +23,8 @@ from twinbed import ScenarioError, TraceError
 
 METHOD = "spotdnn"
 """Name of the method that asks this question."""
+_UNKNOWN = (0.0, 0.0, 1.0, 1.0, 0.0)
+"""γ1 to γ5 of predictions that need no loss curve."""
 TAKEOVER_S = 30.0
 """Time that a change of workers adds, s: the source's upper bound (§IV)."""
 _COLUMNS = (
@@ -67,19 +72,17 @@ def result(job: JobFile, question: SpotdnnQuestion, catalogue: Catalogue) -> Res
             f"job {job.name}: no section `asynchronous`; add the constants that spotDNN needs, as in "
             "docs/how-to/choose-a-configuration.md"
         )
-    (alpha, beta), (first, slope, offset, even, least) = asked.contention, asked.gamma
     training = Training(
         asked.push_mb,
         asked.server_mb_s,
         asked.worker_mb_s,
         asked.pcie_mb_s,
-        (alpha, beta),
-        (first, slope, offset, even, least),
+        (0.0, 0.0),
+        _UNKNOWN,
         unequal=asked.unequal,
     )
-    kinds = [
-        _kind(training, name, worker, catalogue, question.region) for name, worker in asked.types.items()
-    ]
+    kinds = [_kind(training, name, asked, catalogue, question.region) for name in asked.types]
+    training, fitted = _fitted(training, kinds, asked)
     begun = bool(question.running) or isfinite(question.from_loss)
     goal = Goal(question.loss, question.time_s, question.from_loss, TAKEOVER_S * begun)
     if begun:
@@ -87,12 +90,61 @@ def result(job: JobFile, question: SpotdnnQuestion, catalogue: Catalogue) -> Res
     else:
         answer = provision(training, kinds, goal)
     server_usd_h = catalogue.price(question.server, question.region).price_usd_h if question.server else 0.0
-    return _table(answer, question, kinds, server_usd_h)
+    return _table(answer, question, kinds, server_usd_h, fitted)
+
+
+def _fitted(
+    training: Training, kinds: Sequence[WorkerKind], asked: AsynchronousInput
+) -> tuple[Training, dict[str, str]]:
+    """Return the training with its constants, and facts on those that were fitted to profiles.
+
+    Raises ScenarioError for profiles that do not determine a constant.
+    """
+    counts = np.array([[row.workers.get(kind.name, 0) for kind in kinds] for row in asked.profiles])
+    facts = {}
+    if asked.contention is not None:
+        alpha, beta = asked.contention
+    else:
+        seen = [number for number, row in enumerate(asked.profiles) if row.bandwidth_mb_s]
+        speeds = np.array([asked.profiles[number].bandwidth_mb_s for number in seen], np.float64)
+        links = {"server_mb_s": training.server_mb_s, "worker_mb_s": training.worker_mb_s}
+        alpha, beta, r2 = spotdnn_fit.contention(counts[seen].sum(axis=1), speeds, **links)
+        facts["contention"] = _told("contention", (alpha, beta), r2)
+    training = replace(training, contention=(alpha, beta))
+    if asked.gamma is not None:
+        first, slope, offset, even, least = asked.gamma
+    else:
+        shown = predict(training, kinds, counts, Goal(1.0, 1.0))
+        curves = [
+            spotdnn_fit.Curve(
+                int(shown.workers[number]),
+                float(shown.samples[number]),
+                float(shown.convergence[number]) * training.unequal,
+                *np.array(row.losses, np.float64).T,
+            )
+            for number, row in enumerate(asked.profiles)
+            if row.losses
+        ]
+        (first, slope, offset, even, least), r2 = spotdnn_fit.loss_curve(curves)
+        facts["loss curve"] = _told("gamma", (first, slope, offset, even, least), r2)
+    return replace(training, gamma=(first, slope, offset, even, least)), facts
+
+
+def _told(what: str, values: Sequence[float], r2: float) -> str:
+    """Return a fit in words. Raises ScenarioError for a fit that explains too little."""
+    said = f"{', '.join(f'{value:.4g}' for value in values)} (R² {r2:.2f})"
+    if r2 < spotdnn_fit.LEAST_R2:
+        raise ScenarioError(
+            f"asynchronous.profiles: they do not determine {what}: {said}; R² must be at least "
+            f"{spotdnn_fit.LEAST_R2:g}: measure longer, and other clusters"
+        )
+    return said
 
 
 def _kind(
-    training: Training, name: str, worker: WorkerInput, catalogue: Catalogue, region: str
+    training: Training, name: str, asked: AsynchronousInput, catalogue: Catalogue, region: str
 ) -> WorkerKind:
+    worker = asked.types[name]
     spot, demand = worker.spot_usd_h, worker.on_demand_usd_h
     if spot is None:
         spot = catalogue.price(name, region, "spot").price_usd_h
@@ -101,25 +153,33 @@ def _kind(
             demand = catalogue.price(name, region).price_usd_h
         except TraceError:  # The catalogue knows only a spot price of this type.
             demand = inf
-    computing_s = compute_s(training, worker.gpus, worker.alone_s)
+    samples = worker.samples
+    if samples is None:
+        assert asked.memory is not None
+        assert worker.memory_gib is not None
+        samples = spotdnn_fit.fitting_samples(worker.gpus, worker.memory_gib, *asked.memory)
+    computing_s = spotdnn_fit.compute_s(training, worker.gpus, worker.alone_s)
     if computing_s <= 0:
         raise ScenarioError(
             f"asynchronous.types.{name}.alone_s: {worker.alone_s:g} s is less than its pushes take, "
             f"{worker.alone_s - computing_s:.3g} s; measure it again, or correct push_mb and worker_mb_s"
         )
-    return WorkerKind(name, spot, worker.quota, worker.samples, worker.gpus, computing_s, demand)
+    return WorkerKind(name, spot, worker.quota, samples, worker.gpus, computing_s, demand)
 
 
 def _table(
-    answer: Provision, question: SpotdnnQuestion, kinds: list[WorkerKind], server_usd_h: float
+    answer: Provision,
+    question: SpotdnnQuestion,
+    kinds: list[WorkerKind],
+    server_usd_h: float,
+    fitted: Mapping[str, str],
 ) -> Result:
-    plan, facts = answer.plan, {"why": answer.reason}
+    plan, facts = answer.plan, {"why": answer.reason, **fitted}
     server_usd = 0.0 if plan is None else plan.time_s / 3600 * server_usd_h
     if plan is not None and plan.cost_usd + server_usd > question.budget_usd:
         total = f"{plan.cost_usd + server_usd:.2f} $"
-        facts = {
-            "why": f"infeasible: the cheapest cluster in time costs {total} of {question.budget_usd:.2f} $"
-        }
+        why = f"infeasible: the cheapest cluster in time costs {total} of {question.budget_usd:.2f} $"
+        facts["why"] = why
         plan = None
     if plan is None:
         return Result(_COLUMNS, (), facts={"plan": "none", **facts}, nothing="")

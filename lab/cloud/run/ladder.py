@@ -115,7 +115,11 @@ def speeds(prices: pd.DataFrame, reference: str, text: str) -> dict[str, float]:
                 found[matched(prices, name.strip())] = factor
                 continue
         raise ScenarioError(f"--speed {part}: expected GPU=FACTOR above 0, e.g. T4=0.4")
-    return {**found, reference: 1.0}
+    if (own := found.setdefault(reference, 1.0)) != 1:
+        raise ScenarioError(
+            f"--speed: {reference} is the reference, so its factor is 1, not {own:g}; divide all by it"
+        )
+    return found
 
 
 def collect(prices: pd.DataFrame, asked: LadderQuestion) -> Offers:
@@ -124,7 +128,7 @@ def collect(prices: pd.DataFrame, asked: LadderQuestion) -> Offers:
     speeds = asked.speeds or {gpu: relative_speed(gpu) / reference for gpu in SPEEDS}
     taken = prices[(prices["gpus"] > 0) & prices["gpu_model"].isin(list(speeds))]
     places = taken["provider"].astype(str) + "/" + taken["region"].astype(str)
-    taken = taken[places.str.startswith((*asked.where, "/".join(asked.home)))]
+    taken = taken[places.str.startswith(asked.where) | (places == "/".join(asked.home))]
     known = prices[["provider", "region"]].drop_duplicates()
     everywhere = known["provider"].astype(str) + "/" + known["region"].astype(str)
     for begin in asked.where:

@@ -2,7 +2,8 @@
 
 For: CloudInput to control.market.course. Not for: running. Spells of availability are log-normal, because
 measured ones have no typical length (docs/decisions/0046); prices step by a log-normal factor and stay
-between a tenth of the on-demand price and all of it. Changes fall on whole minutes.
+between a tenth of the on-demand price and all of it, unless they begin outside. Changes fall on whole
+minutes.
 """
 
 from __future__ import annotations
@@ -48,21 +49,19 @@ class Drawn:
 
     @property
     def optimum_usd(self) -> float:
-        """The least cost in hindsight, US$; NaN if speeds have no common measure (twin.cloud.deadline).
+        """The least cost in hindsight, US$; NaN where twin.cloud.deadline has none.
 
         It has decisions at every minute, starts rounded down to whole minutes, no lost work, and free moves
-        and probes, so that no policy costs less.
+        and probes. Machines that a zone has in a part of a minute count in all of it, at the least price. So
+        no policy costs less.
         """
         market, terms = self.market, self.terms
         if market.billing_s < MINUTE_S:
             return math.nan
-        minutes = int(terms.deadline_s // MINUTE_S)
-        at = np.arange(minutes + 1) * MINUTE_S
-        least = [
-            [zone.available.least_between(t, t + MINUTE_S - 1) >= market.machines for zone in market.zones]
-            for t in at.tolist()
-        ]
-        usd_h = [[zone.spot_usd_h.at(t) * market.machines for zone in market.zones] for t in at.tolist()]
+        minutes = math.ceil(terms.deadline_s / MINUTE_S)
+        at = [float(minute) * MINUTE_S for minute in range(minutes + 1)]
+        there = [[zone.available.within(t, t + MINUTE_S).max() for zone in market.zones] for t in at]
+        usd_h = [[zone.spot_usd_h.within(t, t + MINUTE_S).min() for zone in market.zones] for t in at]
         work_s, restart_s = (value // MINUTE_S * MINUTE_S for value in (terms.work_s, self.timing.start_s))
         bound = Terms(
             max(work_s, MINUTE_S),
@@ -72,7 +71,8 @@ class Drawn:
             market.on_demand_usd_h * market.machines,
         )
         speeds = [zone.speed for zone in market.zones]
-        return float(optimum_usd(bound, Windows(np.array([least]), np.array([usd_h])), speeds)[0])
+        windows = Windows(np.array([there]) >= market.machines, np.array([usd_h]) * market.machines)
+        return float(optimum_usd(bound, windows, speeds)[0])
 
 
 def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
@@ -154,8 +154,9 @@ def _drawn(
     moments = np.arange(math.ceil(length_s / step_s) + 1) * step_s
     changes = drawn.price_step * random.standard_normal(moments.size)
     changes[0] = 0.0
-    highest = asked.types[zone.type].on_demand_usd_h
-    usd_h: Real = np.clip(zone.spot_usd_h * np.exp(np.cumsum(changes)), _LEAST_SHARE * highest, highest)
+    base, highest = zone.spot_usd_h, asked.types[zone.type].on_demand_usd_h
+    low, high = min(_LEAST_SHARE * highest, base), max(highest, base)
+    usd_h: Real = np.clip(base * np.exp(np.cumsum(changes)), low, high)
     at: Real = np.asarray(moments, np.float64)
     return Levels(np.array(times), np.array(values)), Levels(at, usd_h)
 

@@ -21,7 +21,7 @@ from control.recommender.prior import usable_jobs
 from control.recommender.scavenger import to_goal, usual_batches
 from control.recommender.transfer import Transfer, TransferSearch
 from lab.charts.words import duration
-from lab.cloud.input.data_set import instance_type
+from lab.cloud.input.data_set import ASSUMED, instance_type, rules_of
 from lab.cloud.input.shipped_runs import shipped_runs
 from lab.cloud.input.store import Measurements, Run, as_history, network_use, trials_of
 from lab.cloud.run import expected, on_gpus
@@ -140,7 +140,7 @@ def priced(
         raise ScenarioError("batch sizes must be 1 or more; give some, e.g. 16,32,64")
     least = min(market.workers) * (base or 1)
     listed = catalogue.types(market.region, market.market)
-    names = market.types or sorted(listed)
+    names = tuple(dict.fromkeys(market.types)) or sorted(listed)
     wanted = {*names, *([market.server] if market.server else [])}
     used = {
         name: listed.get(name) or catalogue.price(name, market.region, market.market)
@@ -302,9 +302,18 @@ def prepared(
     said = (
         *notes(question, request, facts, used),
         *([_OTHER_TYPES.format(left)] if left else []),
+        *_assumed({listing.provider for listing in used.values()} - set(catalogue.billings)),
         *note_of_use(chosen, measured, among),
     )
     return Prepared(question, request, chosen, used, said, sized)
+
+
+def _assumed(providers: Collection[str]) -> list[str]:
+    """Return the note on providers without billing rules, if there are any."""
+    if not providers:
+        return []
+    named, start_s = ", ".join(sorted(providers)), ASSUMED.startup_s
+    return [f"No billing rules of {named} are known; assumed: by the second, and {start_s:g} s to start."]
 
 
 def _made(name: str, request: Request, *, server: Server | None, use_bps: Mapping[str, float]) -> Recommender:
@@ -364,7 +373,7 @@ def _request(
         observed = trials_of(job.name, runs, among)
     expected_s = None
     if job.local_run is not None:
-        startup_s = max(catalogue.billing(listing.provider).startup_s for listing in used.values())
+        startup_s = max(rules_of(catalogue, listing.provider).startup_s for listing in used.values())
         rates = {name: listing.network_bps for name, listing in used.items()}
         expected_s = expected.job_s(job, among, startup_s, rates)
     request = Request(

@@ -37,11 +37,12 @@ def sets_of(job: Profiled, timings: Mapping[Run, Timing], epoch_samples: float) 
     """Return the sets of machines, each with the time of an epoch, s, and its price, US$/h. An emulated type
     takes 1 / SCALE times as long as the type itself."""
     many = job.workers
-    shapes = (
-        (Run.ALONE, 1, "1 worker"),
-        (Run.TOGETHER, many, f"{many} workers on a machine"),
-        (Run.APART, many, f"{many} workers on {many} machines"),
-    )
+    shapes = [(Run.ALONE, 1, "1 worker")]
+    if many > 1:
+        shapes += [
+            (Run.TOGETHER, many, f"{many} workers on a machine"),
+            (Run.APART, many, f"{many} workers on {many} machines"),
+        ]
     return [
         Configuration(
             f"{job.type}, {name}", timings[run].time_s(epoch_samples / count) * SCALE, count * job.price_usd_h

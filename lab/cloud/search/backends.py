@@ -45,8 +45,10 @@ class Paying:
 
 
 @contextmanager
-def opened(backend: Backend, job: Job, paying: Paying) -> Iterator[Provisioner]:
-    """Yield the provisioner. Raises ScenarioError for a real cloud without permission and cap."""
+def opened(backend: Backend, question: Question, paying: Paying) -> Iterator[Provisioner]:
+    """Yield the provisioner. Raises ScenarioError for a real cloud without permission and cap, or in another
+    region than the question's prices."""
+    job, region = question.job, question.market.region
     if backend is Backend.TESTBED:
         with emulated_instances() as provisioner:
             yield provisioner
@@ -58,7 +60,12 @@ def opened(backend: Backend, job: Job, paying: Paying) -> Iterator[Provisioner]:
             )
         yield Virtual(lambda order: modelled_step_s(job, order))
     else:
-        yield Gcloud(paying.zone, paying.template, real=paying.real, cap_usd=paying.cap_usd)
+        cloud = Gcloud(paying.zone, paying.template, real=paying.real, cap_usd=paying.cap_usd)
+        if not paying.zone.startswith(f"{region}-"):
+            raise ScenarioError(
+                f"--zone {paying.zone} is not in {region}, whose prices --cap counts; give both of one region"
+            )
+        yield cloud
 
 
 def searched(
@@ -76,7 +83,7 @@ def searched(
 
     A rehearsal's trials are not stored. Raises ScenarioError and BackendError as `opened` and Search do.
     """
-    with opened(backend, question.job, paying) as provisioner:
+    with opened(backend, question, paying) as provisioner:
         return Search(
             question,
             catalogue,
@@ -102,7 +109,7 @@ def rehearsed(
 
     heard: called with each trial that has ended. Raises ScenarioError as `opened` and Search do.
     """
-    with opened(Backend.TWIN, question.job, Paying()) as provisioner:
+    with opened(Backend.TWIN, question, Paying()) as provisioner:
         return Search(
             question,
             catalogue,

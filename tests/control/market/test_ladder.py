@@ -161,6 +161,15 @@ def test_the_slow_and_cheap_one_comes_first_and_the_deadline_ends_it() -> None:
         play(Job(4 * DAY_S, deadline_s=1.9 * DAY_S), offers, EVERYTHING, 0.0, DAY_S)
 
 
+def test_a_choice_that_is_the_only_one_is_the_cheapest_in_time() -> None:
+    # b is late alone. With c it would be cheaper than with base (204 $ and 240 $), but nothing moves here,
+    # and base alone costs 288 $ and c 312 $.
+    offers = [offer("base", 1.0, 3.0), offer("b", 0.5, 0.5), offer("c", 2.0, 6.5)]
+    ride = play(Job(4 * DAY_S, deadline_s=5 * DAY_S), offers, EVERYTHING, 0.0, None)
+    assert [offers[stay.choice.offer].type for stay in ride.stays] == ["base"]
+    assert ride.cost_usd == pytest.approx(288.0)
+
+
 def test_what_no_restart_leaves_time_for_is_not_left() -> None:
     # In 1.1 days the rest takes a day on base, and 1.25 days after any restart.
     offers, job = [offer("base", 1.0, 3.0), offer("b", 0.5, 0.5)], Job(DAY_S, DAY_S / 4)

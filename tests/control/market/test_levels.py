@@ -45,6 +45,12 @@ def test_a_span_has_a_least_value_and_an_integral(
     assert history.integral(begin_s, end_s) == integral
 
 
+def test_a_span_has_the_values_from_its_begin_until_before_its_end() -> None:
+    history = levels((10, 2), (20, 0), (30, 3))
+    spans = {(0, 5): [2], (0, 20): [2], (0, 20.5): [2, 0], (20, 30): [0], (25, 31): [0, 3], (40, 50): [3]}
+    assert {span: history.within(*span).tolist() for span in spans} == spans
+
+
 def test_machines_are_lost_when_fewer_than_needed_are_left() -> None:
     history = levels((0, 1), (10, 3), (20, 1), (20.5, 0), (40, 2), (50, 1))
     assert {need: history.falls_below(need).tolist() for need in (1, 2, 4)} == {1: [20.5], 2: [20, 50], 4: []}

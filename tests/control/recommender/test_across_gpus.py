@@ -60,6 +60,17 @@ def test_nothing_is_said_from_failed_trials():
             method().recommend(asked)
 
 
+def test_a_cluster_that_failed_is_neither_ranked_nor_taken():
+    asked = question(("t4", 1, 3600.0, True))
+    first = method().recommend(asked)[0].configuration
+    failed = question(("t4", 1, 3600.0, True), (first.instance, first.workers, 9.0, False))
+    assert first not in [row.configuration for row in method().recommend(failed)]
+    step = method().searcher(failed, 0).propose(failed.observed)
+    assert failed.candidates.configuration(step.candidate) != first
+    later = failed.observed.with_trial(failed.observed.candidate[1], 800.0, 0.5, True)
+    assert first in [row.configuration for row in method().recommend(failed.seen(later))]
+
+
 @pytest.mark.parametrize("objective", Objective)
 def test_a_search_tries_the_first_of_its_ranking_and_stops_there(objective):
     asked = replace(question(("k80", 1, 3600.0, True)), objective=objective)

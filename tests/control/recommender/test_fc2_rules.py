@@ -24,6 +24,8 @@ def test_the_server_is_the_one_with_most_bandwidth_within_the_budget() -> None:
     assert choose_server(SERVERS, 0.25, 0.375).name == "m4.large"
     with pytest.raises(ScenarioError, match=r"0\.3 \$/h pays for no parameter server"):
         choose_server(SERVERS, 0.25, 0.3)
+    equal = [Server(name, 0.5, 1e9) for name in ("b", "a", "c")]
+    assert choose_server(equal, 0.25).name == choose_server(equal[::-1], 0.25).name == "a"
 
 
 def test_cost_opt_fills_the_budget_with_the_cheapest_and_time_opt_with_the_dearest() -> None:
@@ -78,6 +80,16 @@ def test_what_a_rule_lacks_is_said(
         plan(rule, workers, SERVERS[0], **bounds)
 
 
+def test_a_server_of_unknown_bandwidth_and_a_worker_without_a_price_are_refused() -> None:
+    unknown = Server("m5.large", 0.1, float("nan"))
+    with pytest.raises(ScenarioError, match=r"the network rate of m5\.large is not known"):
+        plan(Rule.SCALE, WORKERS, unknown, cap=2)
+    assert plan(Rule.COST, WORKERS, unknown, cap=2).count == 2
+    for price in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ScenarioError, match="worker x: its price is"):
+            Worker("x", price)
+
+
 @given(
     budget=st.floats(0.6, 50),
     use=st.lists(st.floats(1e6, 1e9), min_size=1, max_size=5),
@@ -118,3 +130,12 @@ def test_as_a_recommender_it_names_its_choice_once_and_knows_no_time() -> None:
     first = search.propose(request.observed)
     assert isinstance(first, Proposal)
     assert isinstance(search.propose(request.observed.with_trial(first.candidate, 9, 1, True)), Stop)
+
+
+def test_a_choice_beyond_the_allowed_numbers_of_workers_says_what_is_taken() -> None:
+    types = {name: InstanceType(name, "aws", 4, 16) for name in ("m4.large", "c4.xlarge")}
+    rows = [Configuration("c4.xlarge", count, None, 1, "m4.large") for count in (1, 2, 4)]
+    among = candidates(types, {"m4.large": 0.125, "c4.xlarge": 0.25}, rows)
+    (row,) = Fc2(Rule.COST, SERVERS[0]).recommend(Request(Job("j"), among, budget_usd_h=5.0))
+    assert row.configuration.workers == 4
+    assert row.reason.endswith("the bound allows 19; 4 is the largest allowed number up to that")

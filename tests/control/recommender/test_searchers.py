@@ -185,6 +185,14 @@ def test_ernest_ranks_only_types_that_were_tried() -> None:
     assert ranking[0].time_interval.low < ranking[0].time_s < ranking[0].time_interval.high
 
 
+def test_ernest_ranks_no_cluster_that_failed() -> None:
+    history = made_history(1, noise=0.0)
+    observed = observed_of(history, 0, [3, 7])
+    request = Request(Job("new"), history.candidates, observed=observed.with_trial(0, 5.0, 0.01, ok=False))
+    counts = {row.configuration.workers for row in Ernest().recommend(request)}
+    assert counts == {4, 6, 8, 12, 16, 24, 32}
+
+
 def test_ernest_tries_three_widths_of_each_type_and_then_the_best_by_its_fits() -> None:
     among = clusters((1, 2, 4, 8, 16))
     # a + b / m + c · m is least at √(7600 / 119) ≈ 8 workers of 8 vCPUs, which the plan leaves out.

@@ -11,15 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from control.recommender.spotdnn import (
-    Goal,
-    Training,
-    WorkerKind,
-    compute_s,
-    contention,
-    iteration_s,
-    predict,
-)
+from control.recommender.spotdnn import Goal, Training, WorkerKind, iteration_s, predict
 from control.recommender.spotdnn_plans import Search, by_speed, provision, provision_again
 from twinbed import ScenarioError
 
@@ -255,20 +247,3 @@ def test_the_others_think_less_of_contention_and_of_unequal_speeds() -> None:
     assert dare.share[0] == 0 < other.share[0] == ours.share[0]
     assert dare.time_s[0] < other.time_s[0] < ours.time_s[0]
     assert by_speed(TRAINING, kinds) == [LARGE, SMALL]
-
-
-@given(numbers(0.1, 1), numbers(-2, 0.2))
-def test_contention_is_found_again(alpha, beta) -> None:
-    workers = np.array([2, 4, 7])  # 1200 / 2 = 600 serves two workers of 500 MB/s in full
-    share = alpha * np.sqrt(workers) + beta
-    bandwidth = share * 1200 / workers + (1 - share) * 500
-    found = contention(workers, bandwidth, server_mb_s=1200, worker_mb_s=500)
-    assert found[:2] == pytest.approx((alpha, beta), abs=1e-9)
-    assert found[2] == pytest.approx(1.0)
-    with pytest.raises(ScenarioError, match="contention: measured at one point only"):
-        contention(np.array([2, 4]), np.array([500.0, 400]), server_mb_s=1200, worker_mb_s=500)
-
-
-def test_the_computing_time_is_what_communication_leaves() -> None:
-    # 2 · 10 / 140 + 2 · 4 · 10 / 10,000 = 0.1509 s are moved
-    assert compute_s(TRAINING, 4, 1.0) == pytest.approx(1 - 0.142857 - 0.008, abs=1e-5)

@@ -45,6 +45,10 @@ def test_a_rehearsal_prints_each_trial_and_stores_nothing(tmp_path, capsys):
         (("--search", "--backend", "gcloud", "--real"), "limit it with --cap USD"),
         (("--search", "--backend", "gcloud", "--real", "--cap", "2"), "needs --zone and --template"),
         (
+            ("--search", "--backend=gcloud", "--real", "--cap=2", "--zone=us-east1-b", "--template=mine"),
+            "--zone us-east1-b is not in us-central1, whose prices --cap counts",
+        ),
+        (
             ("--search", "--backend", "twin", "--trial-limit", "5"),
             "--trial-limit 5: expected a number and a unit",
         ),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from control.market.ports import ON_DEMAND, TAKE, Decision
+from control.market.ports import IDLE, ON_DEMAND, TAKE, Decision
 from lab import kinds
 from lab.ask.scenario import Scenario, build, expand, load
 from lab.charts.market import charts
@@ -61,6 +61,16 @@ def test_runs_are_stored_with_what_was_held_and_offered_and_come_out_the_same_ag
     assert runs[0].frame("market").equals(next(run for run in runs[1:] if run.seed == 0).frame("market"))
 
 
+def test_the_chart_of_offers_shows_a_zone_where_it_has_machines_enough(tmp_path):
+    path = tmp_path / "trace.csv"
+    rows = [f"{hour * 3600},{zone},{hour % 4},1" for zone in "ab" for hour in range(40)]
+    path.write_text("\n".join(["t_s,zone,available,spot_usd_h", *rows]))
+    job = {"hours": 3.0, "deadline_hours": 5.0, "machines": 2}
+    runs = run_scenario(small({"trace": str(path), "job": job}, policies=["greedy"]), RunStore(tmp_path))
+    offers = next(iter(charts(runs))).chart.data
+    assert set(offers["available"]) == {2.0, 3.0}
+
+
 def test_a_run_is_a_timeline_of_what_was_held_and_offered(tmp_path):
     run = run_scenario(small(policies=["greedy"], seeds=[0]), RunStore(tmp_path))[0]
     job, losses, *offered = kinds.of(small()).timeline(run)
@@ -82,6 +92,52 @@ def test_a_market_is_drawn_from_its_seed_in_whole_minutes():
         assert (zone.spot_usd_h.value <= 3.0).all()
         assert zone.spot_usd_h.value[0] == asked.zones[zone.name].spot_usd_h
     assert not np.array_equal(first.zones[0].available.t_s, other.zones[0].available.t_s)
+
+
+@pytest.mark.parametrize("usd", [0.02, 5.0])
+def test_a_drawn_price_begins_with_what_was_given_also_far_from_on_demand_s(usd):
+    zones = {"a": {"region": "east", "type": "gpu", "spot_usd_h": usd}}
+    asked, calibration = cloud_of(small({"zones": zones})), expand(small())[0].calibration
+    (zone,) = drawn(asked, 0, calibration).market.zones
+    assert zone.spot_usd_h.value[0] == usd
+    assert (zone.spot_usd_h.value >= min(usd, 0.3)).all()
+    assert (zone.spot_usd_h.value <= max(usd, 3.0)).all()
+
+
+class Patient:
+    """Takes the first zone whenever it has machines, else waits, written by a user."""
+
+    def __init__(self, terms: object) -> None:
+        self.terms = terms
+
+    def on_step(self, state) -> Decision:
+        there = state.available[:, 0]
+        return Decision(np.where(there, 0, IDLE), np.full(1, TAKE))
+
+
+def test_no_policy_costs_less_than_the_optimum_where_changes_fall_between_minutes(tmp_path):
+    """A zone has machines for a minute at a time, which begins at half of a minute."""
+    path = tmp_path / "trace.csv"
+    rows = [f"{90 * turn},a,{turn % 2},{1 + turn % 2}" for turn in range(400)]
+    path.write_text("\n".join(["t_s,zone,available,spot_usd_h", *rows]))
+    job = {"hours": 0.25, "deadline_hours": 1.0, "checkpoint_s": 1.0}
+    given = {"trace": str(path), "job": job, "start_s": 0.0, "stop_s": 0.0, "notice_s": 0.0, "tick_s": 30.0}
+    given |= {"zones": {"a": {"region": "x", "type": "gpu", "spot_usd_h": 1.0}}, "saves_at_notice": False}
+    asked = small(given, policies=[f"{__file__}:Patient"], seeds=[0, 1, 2])
+    for run in run_scenario(asked, RunStore(tmp_path / "runs")):
+        assert run.metrics["on_demand_h"] == 0
+        assert run.metrics["over_optimum"] >= 1
+
+
+def test_a_very_short_and_a_very_long_job_run(tmp_path):
+    short = small({"job": {"hours": 0.004, "deadline_hours": 0.012}, "start_s": 1.0, "stop_s": 1.0})
+    for run in run_scenario(short, RunStore(tmp_path)):
+        assert run.metrics["late"] == 0
+        assert run.metrics["over_optimum"] >= 1
+    long = small({"job": {"hours": 3000.0, "deadline_hours": 4000.0}, "tick_s": 3600.0}, policies=["greedy"])
+    (run,) = run_scenario(long, RunStore(tmp_path))
+    assert run.metrics["late"] == 0
+    assert np.isnan(run.metrics["over_optimum"])
 
 
 def test_a_trace_is_cut_at_a_random_minute(tmp_path):

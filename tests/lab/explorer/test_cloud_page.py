@@ -137,9 +137,33 @@ def test_a_rule_without_times_states_its_cluster_and_draws_nothing(open_cloud):
     recommend(app)
     assert not app.exception
     assert not app.error
-    assert "predicts neither time nor cost" in said(app)
+    assert "neither its time nor its cost is predicted" in said(app)
     assert len(app.table[0].value) == 1
     assert not charts(app)
+
+
+@pytest.mark.slow
+def test_a_bound_that_no_cluster_keeps_is_said_first(open_cloud):
+    app = open_cloud()
+    app.text_input(key="cloud_deadline").set_value("1s")
+    recommend(app.run())
+    assert not app.exception
+    (warning,) = app.warning
+    assert warning.value.startswith("No cluster is likely to keep the deadline of 1 s")
+
+
+@pytest.mark.slow
+def test_trials_with_batches_are_ranked_and_their_prices_move(open_cloud, database):
+    """Scavenger's candidates have a batch, which the question on the left does not state."""
+    database.add(
+        Run("audio_cnn", "n1-standard-8", count, time_s, 0.38 * count, 8, 30, batch=64, noise=200.0)
+        for count, time_s in TRIALS
+    )
+    app = recommend(open_cloud("scavenger"))
+    assert not app.exception
+    assert not app.error
+    assert "batch 64" in said(app)
+    assert "What if the price moves" in [each.value for each in app.subheader]
 
 
 def parquet(path: Path) -> bytes:

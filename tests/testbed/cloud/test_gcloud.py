@@ -65,6 +65,49 @@ def test_a_stopped_instance_still_counts_because_its_disk_is_billed():
     assert cloud.held(OWNER) == ()
 
 
+def test_an_instance_that_is_taken_away_while_it_is_measured_is_a_reading():
+    """A spot instance that Compute Engine deletes has no serial port any more."""
+    compute = Compute()
+
+    def call(arguments) -> Answer:
+        if "get-serial-port-output" in arguments:
+            compute.instances.clear()
+            return Answer(1, "", "ERROR: (gcloud.compute.instances.get-serial-port-output) was not found\n")
+        return compute(arguments)
+
+    cloud = Gcloud(ZONE, "mine", real=True, cap_usd=1.0, call=call, clock=lambda: compute.now_s)
+    cloud.launch(order())
+    reading = cloud.measure(order(), 5)
+    assert reading.problem == f"{order().names()[0]} was taken away"
+    assert not reading.step_s.size
+
+
+def test_a_serial_port_that_cannot_be_read_is_an_error_while_its_instance_runs():
+    compute = Compute()
+
+    def call(arguments) -> Answer:
+        down = "get-serial-port-output" in arguments
+        return Answer(1, "", "ERROR: quota of reads\n") if down else compute(arguments)
+
+    cloud = adapter(call)
+    cloud.launch(order())
+    with pytest.raises(BackendError, match="quota of reads"):
+        cloud.measure(order(), 5)
+
+
+def test_instances_are_billed_from_their_creation():
+    compute = Compute()
+    compute.console = f"twinbed-steps 431 {' '.join(str(10**7 * number) for number in range(200))}\n"
+
+    def call(arguments) -> Answer:
+        compute.now_s += 40.0 * ("create" in arguments)
+        return compute(arguments)
+
+    cloud = Gcloud(ZONE, "mine", real=True, cap_usd=1.0, call=call, clock=lambda: compute.now_s)
+    cloud.launch(order())
+    assert cloud.measure(order(), 5).held_s == 80.0
+
+
 def test_an_error_of_gcloud_is_one_line_and_other_answers_are_refused():
     said = "WARNING: old\nERROR: (gcloud.compute.instances.list) Quota 'CPUS' exceeded. Limit: 8.0\n - more\n"
     with pytest.raises(BackendError, match=r"gcloud list: ERROR: .*Quota 'CPUS' exceeded. Limit: 8.0$"):

@@ -52,6 +52,23 @@ def test_a_place_that_has_only_other_gpus_may_be_named(table, capsys) -> None:
     assert also["rows"] == none["rows"]
 
 
+def test_a_comma_at_the_end_of_the_places_is_no_further_place(table, capsys) -> None:
+    here = ("--work", "4d", "--catalogue", table, "--where")
+    assert answered(capsys, *here, "aws/us-,")["facts"] == answered(capsys, *here, "aws/us-")["facts"]
+
+
+def test_home_is_one_region_and_not_those_whose_names_begin_like_it(table, capsys) -> None:
+    """`--where` names beginnings; eastus2 is not eastus."""
+    with Path(table).open("a") as file:
+        for region, usd in (("eastus", 2.0), ("eastus2", 0.01)):
+            file.write(f"nc6,azure,{region},spot,{usd},USD,2024-01-01,4,16,1,NVIDIA K80,1e9,x,1,0,here,yes\n")
+    here = ("--work", "4d", "--catalogue", table, "--home", "azure/eastus", "--gpu", "K80", "--speed", "L4=4")
+    rows = answered(capsys, *here, "--where", "gcp")["rows"]
+    assert [row["offer"] for row in rows[1:4]] == ["azure/eastus/nc6"] * 2 + ["gcp/us-west1/g2"]
+    rows = answered(capsys, *here, "--where", "gcp,azure/east")["rows"]
+    assert rows[3]["offer"] == "azure/eastus2/nc6"
+
+
 def test_every_step_is_priced_and_the_sweep_has_a_row_for_each_interval(table, capsys) -> None:
     answer = answered(capsys, "--work", "4d", "--catalogue", table, "--move-every", "12h,1d")
     rows = answer["rows"]
@@ -144,6 +161,7 @@ def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, cap
         (["--work", "1d", "--speed", "T4=fast"], "--speed T4=fast: expected GPU=FACTOR"),
         (["--work", "1d", "--speed", "T4=-1"], "--speed T4=-1: expected GPU=FACTOR above 0"),
         (["--work", "1d", "--speed", "T4=nan"], "--speed T4=nan: expected GPU=FACTOR above 0"),
+        (["--work", "1d", "--speed", "L4=60,V100 16GB=90"], "V100 16GB is the reference, so its factor is 1"),
         (["--work", "1d", "--start", "soon"], "--start soon: expected a day or a moment"),
         (["--work", "1d", "--where", "ibm", "--home", "ibm/moon"], "no price fits these clouds"),
         (["--work", "1d", "--move-every", "6"], "--move-every 6: expected a number and a unit"),

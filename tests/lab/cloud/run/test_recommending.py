@@ -210,6 +210,29 @@ def test_a_trial_or_a_past_job_ends_the_analytic_model_s_turn(database):
     assert "come from the analytic model" not in " ".join(answered.notes)
 
 
+HEAD = (
+    "name,provider,region,market,price_per_h,currency,as_of,vcpus,memory_gib,gpus,gpu_model,network_bps,"
+    "family,cpu_speed,disk_gib,source"
+)
+OWN = "{},hetzner,fsn1,on-demand,{},USD,2026-01-01,{},16,0,,1e9,x,,,mine"
+
+
+def test_a_catalogue_of_one_s_own_needs_no_known_provider(database, tmp_path):
+    table = tmp_path / "own.csv"
+    table.write_text("\n".join([HEAD, OWN.format("cx32", 0.01, 4), OWN.format("cx52", 0.04, 16)]))
+    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
+    told = answer(Question(job, Market("fsn1", workers=(1, 2)), Objective.TIME), load(table), database)
+    times = {str(row.configuration): row.time_s for row in told.ranking}
+    assert times["1 × cx32"] == pytest.approx(60 + 12_500)
+    said = "No billing rules of hetzner are known; assumed: by the second, and 60 s to start."
+    assert said in told.notes
+
+
+def test_a_type_that_is_named_twice_counts_once():
+    twice = Market("us-central1", types=("n1-standard-4", "n1-standard-4"), workers=(1, 2))
+    assert len(priced(load(), twice)[0]) == 2
+
+
 def test_the_analytic_model_says_what_it_lacks(database):
     market = Market("us-central1")
     with pytest.raises(ScenarioError, match=r"job new: .*make one with twinbed profile"):

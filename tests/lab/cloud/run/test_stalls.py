@@ -32,6 +32,12 @@ def test_the_table_has_stalls_beside_the_twin_s_and_epochs_with_their_costs():
     assert notes[3] == "t, 2 workers on 2 machines is dearer per hour and slower than t, 1 worker."
 
 
+def test_one_worker_is_one_set_of_machines():
+    alone = replace(PROFILED, workers=1)
+    rows = [row["what"] for row in result([alone], 7200).rows]
+    assert [what for what in rows if "worker" in what] == ["1 worker"]
+
+
 def test_a_refused_run_is_told_and_has_no_row():
     timings = {run: timing for run, timing in PROFILED.timings.items() if run is not Run.COLD}
     refused = replace(PROFILED, timings=timings, cold=None, refused="RUN2 is refused: why")
@@ -54,5 +60,7 @@ def test_the_verb_refuses_in_one_line_what_it_cannot_profile(twinbed, tmp_path):
     path.write_text("name: a\ncommand: python x.py\nsamples: 100\nbatch: 4")
     assert "--types t9: not in us-central1" in twinbed("profile", path, "--stalls", "--types", "t9").refused
     assert "job a: command: no {data}; add it" in twinbed("profile", path, "--stalls").refused
+    path.write_text("name: a\ncommand: python x.py {data}\nsamples: 9\nfeatures: {epochs: 0}")
+    assert "features.epochs is 0; it must be above 0" in twinbed("profile", path, "--stalls").refused
     path.write_text("name: a\ncommand: python x.py {data}")
     assert "job a: samples: missing" in twinbed("profile", path, "--stalls").refused
