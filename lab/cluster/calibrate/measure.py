@@ -75,8 +75,8 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
             starts, restarts = _starts(batch)
             start_s += starts
             restart_s += restarts
-        per_core_s, slowed = _trained(batch, effort)
-        beside = slowed if alone else beside
+        per_core_s, slowed = _trained(batch, effort, beside=alone)
+        beside = min(beside, slowed)
         for (job, gpus), rate in zip(batch, per_core_s, strict=True):
             said = f"measured: at a quota of {GPU_CORES:g} cores a process, {effort.seconds:g} s"
             speeds[f"training.{key_of(job, gpus)}"] = Value(rate, "steps/core/s", said)
@@ -118,9 +118,12 @@ def _starts(batch: Sequence[tuple[str, int]]) -> tuple[list[float], list[float]]
     return starts, restarts
 
 
-def _trained(batch: Sequence[tuple[str, int]], effort: Effort) -> tuple[list[float], float]:
+def _trained(batch: Sequence[tuple[str, int]], effort: Effort, *, beside: bool) -> tuple[list[float], float]:
     """Return steps per second and core of each job, trained in parallel, and their speed while one more job
-    starts again and again, relative to that, at most 1."""
+    starts again and again, relative to that, at most 1.
+
+    beside: whether the second is measured; without it, it is 1.
+    """
     jobs, more = range(len(batch)), len(batch)
     with Gangs(
         [training(job, gpus, _FOREVER, _FOREVER) for job, gpus in (*batch, (batch[0][0], 1))]
@@ -129,13 +132,15 @@ def _trained(batch: Sequence[tuple[str, int]], effort: Effort) -> tuple[list[flo
             _start(gangs, batch, job)
         done, took_s = _steps_in(gangs, jobs, lambda: time.sleep(effort.seconds))
         rates = [max(steps, 1) / took_s / GPU_CORES for steps in done]
-        beside, beside_s = [0.0] * len(batch), 0.0
-        while beside_s < effort.seconds:
-            steps, some_s = _steps_in(gangs, jobs, lambda: _start(gangs, batch, more))
-            beside, beside_s = [a + b for a, b in zip(beside, steps, strict=True)], beside_s + some_s
+        slowed, slowed_s = [0] * len(batch), 0.0
+        while beside and slowed_s < effort.seconds:
+            steps, took_s = _steps_in(gangs, jobs, lambda: _start(gangs, batch, more))
+            slowed, slowed_s = [a + b for a, b in zip(slowed, steps, strict=True)], slowed_s + took_s
             _stop(gangs, batch, more)
-    slowed = [steps / beside_s / GPU_CORES / rate for steps, rate in zip(beside, rates, strict=True)]
-    return rates, min(statistics.fmean(slowed), 1.0)
+    if not beside:
+        return rates, 1.0
+    shares = [steps / slowed_s / GPU_CORES / rate for steps, rate in zip(slowed, rates, strict=True)]
+    return rates, min(statistics.fmean(shares), 1.0)
 
 
 def _steps_in(gangs: Gangs, jobs: Sequence[int], act: Callable[[], object]) -> tuple[list[int], float]:
