@@ -220,15 +220,16 @@ def sweep(
 
     question = _asked(scenario, settings)
     texts = _varied(vary) if isinstance(vary, Mapping) else _texts(vary)
-    made = points_of(question, texts, None if points is None else Path(points))
     if seeds is None:
         chosen: Sequence[int] = question.seeds
     else:
         chosen = seeds_of(seeds if isinstance(seeds, Collection) else [], "seeds")
-    plan = SweepPlan(question.name, made, chosen, Shard.parse(shard))
-    rule = None if until is None else Until.parse(until, plan.kind)
-    place, target = chosen_engine(engine, jobs), Store(store)
+    part, place, target = Shard.parse(shard), chosen_engine(engine, jobs), Store(store)
     with Rate(wanted=progress) as rate:
+        # Many points take minutes to check.
+        made = points_of(question, texts, None if points is None else Path(points))
+        plan = SweepPlan(question.name, made, chosen, part)
+        rule = None if until is None else Until.parse(until, plan.kind)
         return Sweep(carry_out(plan, target, place, resume=resume, until=rule, told=rate.tell))
 
 
