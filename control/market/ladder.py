@@ -128,7 +128,12 @@ def offered(step: str, offers: Sequence[Offer], home: tuple[str, str], gpu: str,
     begun = np.array([offer.usd_h.t_s[0] <= at_s for offer in offers], dtype=bool)
     allowed: Flags = may.get(step, np.ones_like(begun)) & begun
     if not allowed.any():
-        raise ScenarioError(f"{step}: no offer at the start ({LADDER[step]}; home {'/'.join(home)}, {gpu})")
+        later = [
+            offer.usd_h.t_s[0] - at_s for offer, one in zip(offers, may.get(step, ~begun), strict=True) if one
+        ]
+        first = f"; the first price is {min(later) / 86_400:.3g} days later" if later else ""
+        where = f"({LADDER[step]}; home {'/'.join(home)}, {gpu})"
+        raise ScenarioError(f"{step}: no offer at the start {where}{first}")
     return allowed
 
 

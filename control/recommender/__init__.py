@@ -140,7 +140,7 @@ def make(
         raise ScenarioError(f"no recommender {name!r}; there are {', '.join(RECOMMENDERS)}")
     factory = resolve_name(f"{__name__}.{method.factory}")
     if method.needs_server and server is None:
-        raise ScenarioError(f"{name} is for clusters with a parameter server; name its type")
+        raise ScenarioError(f"{name} is for clusters with a parameter server; name its type with --server")
     made: Recommender = factory(server, use_bps or {}) if method.needs_server else factory(**(settings or {}))
     return made
 

@@ -62,7 +62,7 @@ class CherryPick:
         """Return every affordable candidate by its posterior mean; ScenarioError if there is no trial yet."""
         if not len(request.observed):
             raise ScenarioError(
-                "CherryPick knows a job by its own trials, and there is none; try a few or use past jobs"
+                "CherryPick knows a job by its own trials, and there is none; try some with --search"
             )
         trials = request.observed
         mean, deviation = _posterior(request, trials, _USUAL_SPREAD)

@@ -56,7 +56,7 @@ class Ernest:
         rows, predicted = _predict(request, request.observed)
         if not rows.size:
             raise ScenarioError(
-                "Ernest needs small runs of this job, and none has ended; try 2 to 3 per type"
+                "Ernest needs small runs of this job, and none has ended; try 2 to 3 per type with --search"
             )
         return ranked(request.among(rows), predicted)
 

@@ -110,7 +110,8 @@ def measured_only(request: Request) -> list[Recommendation]:
     kept = request.within_bounds(trials)
     if not kept.any():
         raise ScenarioError(
-            "no trial of this job has ended within the bounds, and without any nothing is known; try some"
+            "no trial of this job has ended within the bounds, and without any nothing is known; try some "
+            "with --search"
         )
     order = np.flatnonzero(kept)[np.argsort(trials.objective(request.objective)[kept], kind="stable")]
     ranking = []

@@ -120,4 +120,4 @@ def fitting_samples(gpus: int, memory_gib: float, alpha: float, beta: float) -> 
     if not most >= 1:
         raise ScenarioError(f"{memory_gib:g} GiB fit {most:.3g} samples by α2 and β2; expected 1 or more")
     # A product that should be a power of two may be just below it.
-    return gpus * (1 << floor(log2(most) + 1e-9))
+    return int(gpus * 2 ** floor(log2(most) + 1e-9))

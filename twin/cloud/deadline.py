@@ -22,7 +22,7 @@ from twinbed import ScenarioError
 SECONDS_PER_HOUR = 3600
 MOST_UNITS = 150_000
 """Largest number of units of a job's work in the optimum. A tick's work is a whole number of units."""
-MOST_STEPS = 3_000_000_000
+MOST_STEPS = 10_000_000_000
 """Largest number of steps of the optimum of one window, ticks × units × machines: some ten seconds."""
 
 

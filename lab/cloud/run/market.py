@@ -21,7 +21,7 @@ from control.market.ports import Real, Terms
 from lab.ask.calibration import Calibration
 from lab.cloud.input.market import CloudInput, DrawnInput, ZoneInput
 from traces.readers import prices
-from twin.cloud.deadline import Windows, optimum_usd
+from twin.cloud.deadline import MOST_STEPS, Windows, optimum_usd
 from twinbed import ScenarioError
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -56,9 +56,10 @@ class Drawn:
         no policy costs less.
         """
         market, terms = self.market, self.terms
-        if market.billing_s < MINUTE_S:
-            return math.nan
         minutes = math.ceil(terms.deadline_s / MINUTE_S)
+        steps = minutes * (terms.work_s / MINUTE_S) * (2 * len(market.zones) + 1)
+        if market.billing_s < MINUTE_S or steps > MOST_STEPS:
+            return math.nan
         at = [float(minute) * MINUTE_S for minute in range(minutes + 1)]
         there = [[zone.available.within(t, t + MINUTE_S).max() for zone in market.zones] for t in at]
         usd_h = [[zone.spot_usd_h.within(t, t + MINUTE_S).min() for zone in market.zones] for t in at]
@@ -87,13 +88,15 @@ def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
     zones, usd = tuple(asked.zones.values()), job.checkpoint_gb * asked.egress_usd_gb
     several = len({zone.region for zone in asked.zones.values()}) > 1
     restart_s = timing.start_s + timing.stop_s + timing.move_s * several
+    # A policy compares prices of one machine, so it is told one machine's share of a move.
+    share_usd = usd / job.machines
     terms = Terms(
         work_s,
         job.deadline_hours * HOUR_S,
         restart_s,
         asked.tick_s,
         base.on_demand_usd_h,
-        tuple(tuple(usd * (one.region != other.region) for other in zones) for one in zones),
+        tuple(tuple(share_usd * (one.region != other.region) for other in zones) for one in zones),
     )
     random = np.random.default_rng(np.random.SeedSequence(seed))
     if asked.trace is None:

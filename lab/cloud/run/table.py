@@ -133,6 +133,12 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
             "long it takes."
         )
     if facts.method == "Analytic":
+        rows = request.candidates
+        if alone := sorted({*rows.name[(rows.count > 1) & (rows.gpus == 0) & np.isnan(rows.network_bps)]}):
+            yield (
+                "Several workers of a type are left out where the catalogue has no network rate: "
+                f"{', '.join(alone)}."
+            )
         yield (
             "Times come from the analytic model: the local run's CPU time per sample on a type's vCPUs, and "
             "the exchange of gradients over its network. A vCPU there may be half or twice as fast as a core "

@@ -71,6 +71,16 @@ def test_the_chart_of_offers_shows_a_zone_where_it_has_machines_enough(tmp_path)
     assert set(offers["available"]) == {2.0, 3.0}
 
 
+def test_a_job_of_several_machines_is_as_one_machine_s_with_a_part_of_its_checkpoint(tmp_path):
+    def costs(machines: int) -> list[tuple[float, float]]:
+        job = {"hours": 10.0, "deadline_hours": 16.0, "machines": machines, "checkpoint_gb": 20.0 * machines}
+        asked = small({"job": job}, policies=["planned", "sky-nomad"], seeds=[0, 1, 2, 3])
+        runs = run_scenario(asked, RunStore(tmp_path / str(machines)))
+        return [(run.metrics["cost_usd"] / machines, run.metrics["region_moves"]) for run in runs]
+
+    assert np.array(costs(8)) == pytest.approx(np.array(costs(1)))
+
+
 def test_a_run_is_a_timeline_of_what_was_held_and_offered(tmp_path):
     run = run_scenario(small(policies=["greedy"], seeds=[0]), RunStore(tmp_path))[0]
     job, losses, *offered = kinds.of(small()).timeline(run)
@@ -134,7 +144,7 @@ def test_a_very_short_and_a_very_long_job_run(tmp_path):
     for run in run_scenario(short, RunStore(tmp_path)):
         assert run.metrics["late"] == 0
         assert run.metrics["over_optimum"] >= 1
-    long = small({"job": {"hours": 3000.0, "deadline_hours": 4000.0}, "tick_s": 3600.0}, policies=["greedy"])
+    long = small({"job": {"hours": 900.0, "deadline_hours": 1000.0}, "tick_s": 3600.0}, policies=["greedy"])
     (run,) = run_scenario(long, RunStore(tmp_path))
     assert run.metrics["late"] == 0
     assert np.isnan(run.metrics["over_optimum"])

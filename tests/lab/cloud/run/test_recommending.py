@@ -219,13 +219,16 @@ OWN = "{},hetzner,fsn1,on-demand,{},USD,2026-01-01,{},16,0,,1e9,x,,,mine"
 
 def test_a_catalogue_of_one_s_own_needs_no_known_provider(database, tmp_path):
     table = tmp_path / "own.csv"
-    table.write_text("\n".join([HEAD, OWN.format("cx32", 0.01, 4), OWN.format("cx52", 0.04, 16)]))
+    unknown = OWN.format("cx62", 0.1, 32).replace(",1e9,", ",,")
+    table.write_text("\n".join([HEAD, OWN.format("cx32", 0.01, 4), OWN.format("cx52", 0.04, 16), unknown]))
     job = Job("new", local_run=local_run(), batch=32, samples=32e6)
     told = answer(Question(job, Market("fsn1", workers=(1, 2)), Objective.TIME), load(table), database)
     times = {str(row.configuration): row.time_s for row in told.ranking}
     assert times["1 × cx32"] == pytest.approx(60 + 12_500)
     said = "No billing rules of hetzner are known; assumed: by the second, and 60 s to start."
     assert said in told.notes
+    assert [name for name in times if "cx62" in name] == ["1 × cx62"]
+    assert any(note.endswith("has no network rate: cx62.") for note in told.notes)
 
 
 def test_a_type_that_is_named_twice_counts_once():
