@@ -83,6 +83,10 @@ POLICIES: dict[str, Policy] = {
         "FIFO that takes the job's fastest type that has room",
         lambda cluster, seed, _: Fifo(cluster, seed, fastest=True),
     ),
+    "fifo-packed": Policy(
+        "FIFO in which a job that does not fit may share the GPUs of one with which it keeps its speed",
+        lambda cluster, seed, _: Fifo(cluster, seed, packed=True),
+    ),
     "yarn": Policy(
         "capacity queues: guaranteed shares, idle GPUs lent, FIFO inside a queue",
         lambda cluster, seed, _: Yarn(cluster, seed),

@@ -76,18 +76,20 @@ def first_in_line(time_s: Real, free: Whole) -> tuple[Whole, Whole]:
     int64[r]. Equal GPUs have equally long queues in some best assignment, so the first n places of a type are
     enough: f in the last position of its f GPUs' queues, then f in the one before, and so on.
     """
-    jobs, open_ = len(time_s), np.flatnonzero(free)
-    kind = np.repeat(open_, jobs)
-    place = 1 + (np.arange(jobs) // free[open_, None]).ravel()
-    finite = np.isfinite(time_s)
-    # This cost exceeds that of any assignment in which every job has a GPU on which it can run.
-    unable = 1.0 + jobs * jobs * float(time_s[finite].max(initial=0.0))
-    row, column = scipy.optimize.linear_sum_assignment(np.where(finite, time_s, unable)[:, kind] * place)
-    works = finite[row, kind[column]]
-    row, column = row[works], column[works]
-    on, took_s = kind[column], time_s[row, kind[column]]
+    open_ = np.flatnonzero(free)
+    # A job that can run on no free GPU would take the last place of one from a job that can.
+    able = np.flatnonzero(np.isfinite(time_s[:, open_]).any(axis=1))
+    jobs = able.size
+    if open_.size == 1:  # The same as below: the shortest jobs are first.
+        row, on, position = able, np.repeat(open_, jobs), np.ones(jobs, np.int64)
+    else:
+        kind = np.repeat(open_, jobs)
+        place = 1 + (np.arange(jobs) // free[open_, None]).ravel()
+        chosen, column = scipy.optimize.linear_sum_assignment(time_s[able][:, kind] * place)
+        row, on, position = able[chosen], kind[column], place[column]
+    took_s = time_s[row, on]
     # The last position in the queue runs first. As many jobs of a type are first as it has GPUs.
-    order = np.lexsort((row, took_s, -place[column], on))
+    order = np.lexsort((row, took_s, -position, on))
     begins = np.flatnonzero(np.append(True, on[order][1:] != on[order][:-1])[: order.size])
     rank = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
     first = order[rank < free[on[order]]]

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from control.cluster import Outcome, Series, Spans, Workload
-from control.scheduler.model import Assignment, Cluster, Flags, Real, State, Whole
+from control.scheduler.model import NOTHING, Assignment, Cluster, Flags, Real, State, Whole
 from twinbed import ScenarioError
 
 MOST_WITH_SPANS = 2_000
@@ -61,6 +61,7 @@ class Books:
     width: GPUs that it holds. partner: the job with which it shares them, −1 for none.
     held, restart: time with GPUs, and the part of it without progress, s. attained: GPU-seconds of progress.
     undone: time of work that faults undid, s; undone_gpu: its GPU-seconds.
+    starts: time until it makes progress after its servers changed, s; 0 if the backend does not know it.
 
     fork_speed: share of their speed that the copies of a forked job keep when they exchange results. elastic:
     whether the scheduler may give jobs other numbers of GPUs than those of their gangs.
@@ -79,7 +80,7 @@ class Books:
         self.held_gpu, self.undone_gpu, self._fork_speed = np.zeros(n), np.zeros(n), fork_speed
         self._sharing, self._elastic = jobs.sharing.kept.size > 0, elastic
         self.width, self.partner, self._own = np.zeros(n, np.int64), np.full(n, -1), np.zeros(n)
-        self.idle_since = jobs.submit_s.copy()
+        self.idle_since, self.starts = jobs.submit_s.copy(), np.zeros(n)
         self.preemptions, self.faulted = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.active, self.arrived = np.empty(0, np.int64), 0
         self.line_job, self.line_server, self.line_gpus = (np.empty(0, np.int64) for _ in range(3))
@@ -133,6 +134,7 @@ class Books:
             ran_s=self.held[here] - self.restart[here],
             first_start_s=self.first_start[here],
             idle_since_s=self.idle_since[here],
+            starts_s=self.starts[here],
             held=Assignment(self._row_of[self.line_job], self.line_server, self.line_gpus, self._pairs()),
             sharing=jobs.sharing,
             elastic=jobs.elastic,
@@ -140,7 +142,9 @@ class Books:
 
     def _pairs(self) -> Whole:
         """Return the rows of each pair of jobs that share their GPUs, int64[p, 2]."""
-        first = self.running[self.partner[self.running] > self.running] if self._sharing else _NONE
+        if not self._sharing:
+            return NOTHING.shared
+        first = self.running[self.partner[self.running] > self.running]
         rows: Whole = self._row_of[np.column_stack((first, self.partner[first]))]
         return rows
 
@@ -153,7 +157,7 @@ class Books:
         job, now_s = state.job[given.row], state.now_s
         stopped, moved = self._changed(job, given) if not self._same(job, given) else (_NONE, _NONE)
         self.preemptions[stopped] += 1
-        self.idle_since[stopped] = now_s
+        self.idle_since[stopped], self.starts[stopped] = now_s, 0.0
         again = np.isfinite(self.first_start[moved])
         self.first_start[moved] = np.minimum(self.first_start[moved], now_s)
         repaired = self._sharing and self._pair(state, given)
@@ -284,7 +288,7 @@ class Books:
         hit = np.unique(self.line_job[self.line_server == server])
         self.preemptions[hit] += 1
         self.faulted[hit] += 1
-        self.idle_since[hit] = now_s
+        self.idle_since[hit], self.starts[hit] = now_s, 0.0
         self._drop(hit, now_s)
         return hit
 

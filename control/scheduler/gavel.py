@@ -159,7 +159,8 @@ class Makespan(Shares):
 
 
 class Cost(Shares):
-    """Maximises the work per money, and keeps all deadlines if it can. A passed deadline asks for nothing."""
+    """Maximises the work per money, and keeps all deadlines if it can. A passed deadline asks for nothing. So
+    does the deadline of a gang that no type can hold now."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -171,7 +172,8 @@ class Cost(Shares):
         price = np.maximum(self._cluster.price_usd_h, 1e-9) * state.gpus[:, None]
         worth = speed / np.maximum(state.total_steps, 1e-9)[:, None] / price
         time_s = state.deadline_s - state.now_s
-        least = np.where(time_s > 0, state.left_steps / np.where(time_s > 0, time_s, 1.0), 0.0)
+        asks = (time_s > 0) & demand.fits().any(axis=1)
+        least = np.where(asks, state.left_steps / np.where(asks, time_s, 1.0), 0.0)
         x = programmes.least_worth(demand, worth, speed, least)
         if x is not None:
             return x

@@ -76,6 +76,8 @@ class Assignment:
     def counted(self) -> Flags:
         """Return a mask of the lines without those of the second job of each pair, bool[k]. Their GPUs are
         then not shared."""
+        if not self.shared.size:
+            return np.ones(self.row.size, np.bool_)
         return ~np.isin(self.row, self.shared[:, 1])
 
 
@@ -156,6 +158,7 @@ class State:
     ran_s: seconds in which it made progress, float64[n].
     first_start_s: time at which it first had GPUs, s, inf if never, float64[n].
     idle_since_s: time at which it last lost its GPUs or was submitted, s, float64[n].
+    starts_s: time until a job that has GPUs makes progress, as far as it is known, s, float64[n].
     held: the GPUs that jobs have now.
     sharing: speeds of two jobs on the same GPUs, by the jobs' ids; without classes, no GPU is shared.
     elastic: speeds of jobs with other numbers of GPUs, by the jobs' ids; without classes, all jobs are gangs.
@@ -177,6 +180,7 @@ class State:
     ran_s: Real
     first_start_s: Real
     idle_since_s: Real
+    starts_s: Real
     held: Assignment
     sharing: Sharing = NO_SHARING
     elastic: Elastic = NOT_ELASTIC

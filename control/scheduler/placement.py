@@ -30,7 +30,8 @@ class Room:
     def keep(self, rows: Flags) -> None:
         """Keep the present GPUs of these jobs. rows: bool[n]."""
         kept = self._state.held.of(rows)
-        np.subtract.at(self.free, kept.server, kept.gpus)
+        once = kept.counted()
+        np.subtract.at(self.free, kept.server[once], kept.gpus[once])
         self._rows.append(kept.row)
         self._lines.append((kept.server, kept.gpus))
 
@@ -144,15 +145,33 @@ def settle(cluster: Cluster, state: State, wanted: Whole) -> Assignment:
     """Return GPUs for the jobs that were chosen by counting.
 
     wanted: type for each job, −1 for none, int64[n]. A job that already runs on it keeps its servers. The
-    others are placed, larger gangs first. A job that must stay together may find no place.
+    others are placed, larger gangs first. If a gang that must stay together finds no place among the jobs
+    that keep theirs, smaller jobs make room for it. Even then it may find none.
     """
     room = Room(cluster, state)
     stays = (wanted >= 0) & (held_type(cluster, state) == wanted)
     room.keep(stays)
     fresh = np.flatnonzero((wanted >= 0) & ~stays)
     order = np.lexsort((state.job[fresh], state.submit_s[fresh], -state.gpus[fresh]))
-    for row in fresh[order].tolist():
-        room.place(row, (int(wanted[row]),))
+    placed = [room.place(row, (int(wanted[row]),)) for row in fresh[order].tolist()]
+    plan = room.plan()
+    if all(placed):
+        return plan
+    moved = _larger_first(cluster, state, wanted, stays)
+    return moved if moved.gpus.sum() > plan.gpus.sum() else plan
+
+
+def _larger_first(cluster: Cluster, state: State, wanted: Whole, stays: Flags) -> Assignment:
+    """Return GPUs for the wanted jobs, larger gangs first. Jobs that stay keep their servers if they still
+    can, and choose before others of their size. wanted: type, −1 for none, int64[n]; stays: bool[n]."""
+    room, held = Room(cluster, state), held_lines(state)
+    order = np.lexsort((state.job, state.submit_s, ~stays, -state.gpus))
+    for row in order[wanted[order] >= 0].tolist():
+        lines = held[row] if stays[row] else None
+        if lines is not None and (room.free[lines[0]] >= lines[1]).all():
+            room.take(row, lines)
+        else:
+            room.place(row, (int(wanted[row]),))
     return room.plan()
 
 

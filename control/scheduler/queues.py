@@ -1,29 +1,43 @@
 """Schedulers that keep an order of arrival and never preempt: FIFO and capacity queues.
 
-For: baselines. FIFO blind to types and FIFO that takes the fastest type are those of Gavel's simulator
-(Narayanan et al., OSDI 2020, code). Capacity queues are a reading of Hadoop YARN's capacity scheduler: a
-queue is guaranteed a share of the GPUs, borrows idle ones up to a limit, and the queue with the least use
-relative to its share is next. Without queues it is YARN-CS, the baseline of Tiresias (Gu et al., NSDI 2019,
-its simulator): a gang waits until it fits together.
+For: baselines. FIFO blind to types, FIFO that takes the fastest type and FIFO that packs are those of Gavel's
+simulator (Narayanan et al., OSDI 2020, code). Capacity queues are a reading of Hadoop YARN's capacity
+scheduler: a queue is guaranteed a share of the GPUs, borrows idle ones up to a limit, and the queue with the
+least use relative to its share is next. With one queue, and jobs that must stay together, it is YARN-CS, the
+baseline of Tiresias (Gu et al., NSDI 2019, its simulator).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from control.scheduler.model import Assignment, Cluster, State
-from control.scheduler.placement import Room
+from control.scheduler.model import Assignment, Cluster, State, Whole
+from control.scheduler.placement import Room, held_type
 from control.scheduler.ports import Scheduler
+
+WORTH_PACKING = 1.5
+"""Share of their speeds that two jobs must keep together to be packed: the threshold of Gavel's code."""
 
 
 class Fifo(Scheduler):
     """First come, first served. fastest: take the fastest type that has room, not a random one. backfill:
-    later jobs may pass one that does not fit."""
+    later jobs may pass one that does not fit. packed: the first job that does not fit may share the GPUs of
+    another job."""
 
     at_events = True
 
-    def __init__(self, cluster: Cluster, seed: int, *, fastest: bool = False, backfill: bool = False) -> None:
-        self._cluster, self._fastest, self._backfill = cluster, fastest, backfill
+    def __init__(
+        self,
+        cluster: Cluster,
+        seed: int,
+        *,
+        fastest: bool = False,
+        backfill: bool = False,
+        packed: bool = False,
+    ) -> None:
+        self._cluster, self._fastest, self._backfill, self._packed = cluster, fastest, backfill, packed
         self._random = np.random.default_rng(seed)
 
     def on_round(self, state: State) -> Assignment:
@@ -51,7 +65,30 @@ class Fifo(Scheduler):
                 waiting = waiting[~alike]
             else:
                 break
-        return room.plan()
+        return self._pack(room, state, waiting) if self._packed else room.plan()
+
+    def _pack(self, room: Room, state: State, waiting: Whole) -> Assignment:
+        """Return the plan in which waiting jobs share GPUs of the jobs with which they keep most of their
+        speeds, in the order of arrival, until one finds none."""
+        plan, pairs = room.plan(), state.held.shared.tolist()
+        kind = held_type(self._cluster, replace(state, held=plan))
+        alone = np.setdiff1d(plan.row, state.held.shared)
+        for row in waiting.tolist() if state.sharing.kept.size else ():
+            fits = (state.gpus[alone] == state.gpus[row]) & (state.together[alone] >= state.together[row])
+            others = alone[fits & (state.throughput[row, kind[alone], 0] > 0)]
+            jobs, on = state.job[others], (np.arange(others.size), kind[others])
+            mine = state.sharing.of(np.full_like(jobs, state.job[row]), jobs)[on]
+            its = state.sharing.of(jobs, np.full_like(jobs, state.job[row]))[on]
+            kept = np.where((mine > 0) & (its > 0), mine + its, 0.0)
+            if not (kept >= WORTH_PACKING).any():
+                break
+            other = int(others[np.lexsort((jobs, -kept))[0]])
+            lines = plan.row == other
+            room.share(row, (plan.server[lines], plan.gpus[lines]))
+            pairs.append([other, row])
+            alone = alone[alone != other]
+        plan = room.plan()
+        return Assignment(plan.row, plan.server, plan.gpus, np.array(pairs, np.int64).reshape(-1, 2))
 
 
 class Yarn(Scheduler):
@@ -74,8 +111,9 @@ class Yarn(Scheduler):
         share = np.maximum(self._cluster.queue_share, 1e-9).tolist()
         order = state.by_arrival()
         waiting = order[~running[order]]
-        heads = {queue: waiting[state.queue[waiting] == queue] for queue in range(queues)}
-        heads = {queue: rows for queue, rows in heads.items() if rows.size}
+        waiting = waiting[np.argsort(state.queue[waiting], kind="stable")]
+        names, begins = np.unique(state.queue[waiting], return_index=True)
+        heads = dict(zip(names.tolist(), np.split(waiting, begins[1:]), strict=False))
         while heads and room.free.any():
             queue = min(heads, key=lambda one: (float(used[one]) / share[one], one))
             row = int(heads[queue][0])

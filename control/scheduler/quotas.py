@@ -3,7 +3,8 @@
 For: limiting the GPUs that the jobs of a queue hold together. Jobs are admitted in the order of their arrival
 while the queue's quota has room for them, as in Kubernetes' Kueue. The scheduler sees only admitted jobs. An
 admitted job stays admitted until it ends, even while it waits. A job that does not fit blocks those behind it
-in its queue. Not for: guarantees, which `yarn` has, nor copies of a job on further servers.
+in its queue. A queue that may use all GPUs has no quota, and its jobs are admitted at once. Not for:
+guarantees, which `yarn` has, nor copies of a job on further servers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Quotas(Scheduler):
             inner.mixes_types,
             inner.forks,
         )
-        self._admitted: set[int] = set()
+        self._admitted = np.zeros(0)
+        """1 for each job that was admitted, by id."""
 
     def on_round(self, state: State) -> Assignment:
         """Return the GPUs of the admitted jobs."""
@@ -49,24 +51,19 @@ class Quotas(Scheduler):
 
     def _rows(self, state: State) -> Whole:
         """Admit the jobs that fit the quotas. Return the rows of all admitted jobs, int64[·]."""
-        present = state.job.tolist()
-        self._admitted &= set(present)
-        admitted = np.array([job in self._admitted for job in present], np.bool_)
-        queues = self._cluster.queue_most.size
-        used = np.bincount(state.queue[admitted], state.gpus[admitted], queues)
-        most = np.floor(self._cluster.queue_most * self._cluster.server_gpus.sum() + 1e-9)
-        blocked = np.zeros(queues, np.bool_)
+        most = self._cluster.queue_most
+        self._admitted = state.grown(self._admitted)
+        admitted = (self._admitted[state.job] > 0) | (most[state.queue] >= 1)
+        used = np.bincount(state.queue[admitted], state.gpus[admitted], most.size)
+        room = np.floor(most * self._cluster.server_gpus.sum() + 1e-9) - used
         order = state.by_arrival()
-        for row in order[~admitted[order]].tolist():
-            queue, gpus = int(state.queue[row]), int(state.gpus[row])
-            if blocked.all():
-                break
-            if used[queue] + gpus > most[queue]:
-                blocked[queue] = True
-            if not blocked[queue]:
-                used[queue] += gpus
-                admitted[row] = True
-                self._admitted.add(present[row])
+        waiting = order[~admitted[order]]
+        waiting = waiting[np.argsort(state.queue[waiting], kind="stable")]
+        queue, gpus = state.queue[waiting], state.gpus[waiting]
+        reached = np.cumsum(gpus)
+        before = (reached - gpus)[np.searchsorted(queue, queue)]
+        admitted[waiting[reached - before <= room[queue]]] = True
+        self._admitted[state.job[admitted]] = 1.0
         return np.flatnonzero(admitted)
 
 

@@ -26,7 +26,8 @@ class TiresiasSettings:
     thresholds_gpu_s: tuple[float, ...] = parameter(
         (3600.0,),
         unit="GPU-s",
-        why="two queues with this threshold do nearly as well as more, says the source",
+        why="two queues with this threshold do nearly as well as more, says the source; without a threshold "
+        "there is one queue",
         low=1e-9,
     )
     knob: float = parameter(
@@ -49,14 +50,14 @@ class Tiresias(Scheduler):
 
     def __init__(self, cluster: Cluster, settings: TiresiasSettings) -> None:
         self._cluster, self._knob = cluster, settings.knob
-        self._thresholds = np.array(settings.thresholds_gpu_s)
+        self._limits = np.append(settings.thresholds_gpu_s, np.inf)
         self._base = np.zeros((0, 2))
         """Service (GPU-s) and run time (s) of each job when it was last promoted, by id."""
 
     def on_round(self, state: State) -> Assignment:
         """Return GPUs for the jobs of the first queues."""
         self._promote(state)
-        queue = np.searchsorted(self._thresholds, self._attained(state), side="right")
+        queue = np.searchsorted(self._limits, self._attained(state), side="right")
         order = np.lexsort((state.job, state.submit_s, state.first_start_s, queue))
         return settle(self._cluster, state, self._types(state, order))
 
@@ -99,10 +100,9 @@ class Tiresias(Scheduler):
         running = np.zeros(len(state), np.bool_)
         running[given.row] = True
         attained = self._attained(state)
-        queue = np.searchsorted(self._thresholds, attained, side="right")
-        limits = np.append(self._thresholds, np.inf)
+        limit = self._limits[np.searchsorted(self._limits, attained, side="right")]
         # Slightly later, so that rounding cannot repeat the same moment.
-        drops = (limits[queue] - attained)[running] / state.gpus[running] + 1e-5
+        drops = (state.starts_s + (limit - attained) / state.gpus)[running] + 1e-5
         at_s = state.now_s + float(drops.min(initial=np.inf))
         return min(at_s, float(self._promotion_s(state)[~running].min(initial=np.inf)))
 
@@ -115,7 +115,7 @@ class Tiresias(Scheduler):
         """Return the time at which each job is promoted if it keeps waiting, s, float64[n]. In the first
         queue it is inf.
         """
-        able = (self._attained(state) >= self._thresholds[0]) & (self._knob > 0)
+        able = (self._attained(state) >= self._limits[0]) & (self._knob > 0)
         ran_s = state.ran_s - self._base[state.job, 1]
         since_s = np.where(state.running(), state.now_s, state.idle_since_s)
         return np.where(able, since_s + self._knob * ran_s, np.inf)

@@ -71,6 +71,15 @@ def _require_pairs(cluster: Cluster, state: State, given: Assignment, where: str
             raise BrokenPromiseError(f"{where}two jobs share GPUs on which they cannot")
 
 
+def _in_order(given: Assignment) -> Assignment:
+    """Return the answer sorted by job and server, with one line for a job's GPUs on a server."""
+    if (given.gpus <= 0).any():  # `require_possible` refuses it.
+        return given
+    lines, of = np.unique(np.column_stack((given.row, given.server)), axis=0, return_inverse=True)
+    gpus = np.bincount(of.ravel(), given.gpus, len(lines)).astype(np.int64)
+    return Assignment(lines[:, 0], lines[:, 1], gpus, given.shared)
+
+
 class WatchedScheduler(Scheduler):
     """A scheduler whose answers are checked before the backend has them."""
 
@@ -81,8 +90,8 @@ class WatchedScheduler(Scheduler):
         self.elastic = getattr(inner, "elastic", False)  # type: ignore[misc]
 
     def on_round(self, state: State) -> Assignment:
-        """Return the scheduler's answer. Raises BrokenPromiseError."""
-        given = self._inner.on_round(state)
+        """Return the scheduler's answer, sorted as backends need it. Raises BrokenPromiseError."""
+        given = _in_order(self._inner.on_round(state))
         require_possible(
             self._cluster,
             state,

@@ -144,6 +144,9 @@ class FaultsInput(Section):
     """Day of the trace that corresponds to begin_s; the trace has 348 days."""
     begin_s: NonNegativeFloat = Field(default=0.0, description="First moment of faults, s.")
     end_s: PositiveFloat = Field(default=604_800.0, description="Last moment of faults, s; default: a week.")
+    types: list[str] = Field(default_factory=list)
+    """Types whose servers fail, for example those of the spot market, which a provider takes back; empty: all
+    types."""
 
     @model_validator(mode="after")
     def _in_order(self) -> FaultsInput:
@@ -187,10 +190,11 @@ class ClusterInput(Section):
 
     servers: dict[str, ServersInput] = Field(min_length=1, description="Servers by GPU type.")
     queues: dict[str, QueueInput] = Field(default_factory=dict)
-    """Quotas of queues by name; without quotas, queues share equally."""
+    """Quotas of queues by name. The other queues share equally what is left."""
     models: dict[str, dict[str, NonNegativeFloat]] = Field(default_factory=dict)
     """Speeds of a job by model and type, relative to the type on which durations were measured; 0: it cannot
-    run there. A job without a known model gets one of these at random."""
+    run there. A type that is left out has its own speed. A job without a known model gets one of these at
+    random."""
     goodput: dict[str, GoodputInput] = Field(default_factory=dict)
     """Goodput by model. It gives the speed of a job on any number of GPUs at the best batch size. Only policy
     `pollux` uses it; a job of another model gets its whole gang or nothing."""
@@ -200,8 +204,9 @@ class ClusterInput(Section):
     deadlines: list[PositiveFloat] = Field(default_factory=list)
     """Factors to draw from with equal probability. A job is due this many times its run time alone on its
     fastest type after its submission; empty: no deadlines. Policy `gavel-cost` uses them."""
-    together: bool = False
-    """Jobs wait for as few servers as possible; false: they spread if need be."""
+    together: bool | list[str] = False
+    """Jobs wait for as few servers as possible; false: they spread if need be; a list: only jobs of these
+    models wait."""
     spread_speed: Annotated[float, Field(gt=0, le=1)] | None = None
     """Speed of a gang on more servers than it needs, relative to its speed on as few as possible; null: as
     measured, else 0.9."""
@@ -246,6 +251,8 @@ class ClusterInput(Section):
         for model, speeds in self.models.items():
             if unknown := set(speeds) - set(self.servers):
                 raise ValueError(f"models.{model}.{min(unknown)}: there are no servers of this type")
+        if self.faults is not None and (unknown := set(self.faults.types) - set(self.servers)):
+            raise ValueError(f"faults.types: there are no servers of type {min(unknown)}")
         if self.queues and sum(queue.share for queue in self.queues.values()) > 1 + 1e-9:
             raise ValueError("queues: their shares are more than 1 together")
         return self

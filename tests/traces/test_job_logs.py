@@ -43,6 +43,22 @@ def test_the_standard_workload_format(tmp_path: Path) -> None:
     assert (log.waited_s.tolist(), log.left_out) == ([5.0], 1)
 
 
+def test_lines_for_parts_of_a_job_and_what_is_not_known_are_left_out(tmp_path: Path) -> None:
+    job = "{id} {submit} 5 {run} 4 -1 -1 4 -1 -1 {status} 1 1 1 {queue} 1 -1 -1\n"
+    rows = [
+        (1, 10, 300, 1, 2),
+        (1, 10, 100, 2, 2),
+        (1, 160, 200, 3, 2),
+        (2, 40, 60, 0, -1),
+        (3, -1, 60, 1, 2),
+    ]
+    names = ("id", "submit", "run", "status", "queue")
+    text = "".join(job.format(**dict(zip(names, row, strict=True))) for row in rows)
+    log = read(tmp_path, "swf", text)
+    assert (log.submit_s.tolist(), log.duration_s.tolist()) == ([0.0, 30.0], [300.0, 60.0])
+    assert (list(log.queue), log.left_out) == (["2", ""], 3)
+
+
 def test_a_pod_that_still_ran_at_the_logs_end_has_no_run_time_yet(tmp_path: Path) -> None:
     """The log gives its own end as the deletion of such pods; others ran when they were deleted."""
     log = read(
@@ -217,3 +233,13 @@ def test_a_spread_speed_that_is_missing_or_0_is_that_of_the_same_gpus_together(t
         "k80,consolidated,o,16,4,8\nk80,unconsolidated,o,16,4,4\n"
     )
     assert throughputs.read(path).steps_per_s[4][:, 0].tolist() == [[8, 8], [6, 6], [8, 4]]
+
+
+def test_numbers_of_gpus_of_measured_speeds_are_whole(tmp_path: Path) -> None:
+    path = tmp_path / "speeds.csv"
+    head = "gpu,placement,model,batch_size,num_gpus,throughput_steps_per_s\n"
+    path.write_text(f"{head}k80,consolidated,m,16,1.0,8\nk80,consolidated,m,16,2.0,15\n")
+    assert sorted(throughputs.read(path).steps_per_s) == [1, 2]
+    path.write_text(f"{head}k80,consolidated,m,16,1.5,8\n")
+    with pytest.raises(TraceError, match=r"line 2, column num_gpus: '1\.5', expected a whole number"):
+        throughputs.read(path)

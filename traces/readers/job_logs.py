@@ -93,10 +93,15 @@ def read_csv(path: Path) -> JobLog:
 
 
 _SWF_FIELDS = 18
+_SWF_PARTS = (2, 3, 4)
+"""Statuses of lines that describe a part of a job. Another line describes the whole job."""
 
 
 def read_swf(path: Path) -> JobLog:
-    """Return the jobs of a file in the standard workload format. Its processors stand for GPUs."""
+    """Return the jobs of a file in the standard workload format. Its processors stand for GPUs.
+
+    Lines that describe a part of a job are left out, because there is one for the whole job.
+    """
     rows = []
     for number, line in _lines(path):
         if line.lstrip().startswith(";"):
@@ -111,15 +116,16 @@ def read_swf(path: Path) -> JobLog:
         if len(fields) != _SWF_FIELDS:
             raise TraceError(f"{path}: line {number}: {len(fields)} fields, expected {_SWF_FIELDS}")
         # Fields 2 to 5 are submit time, wait, run time and processors; field 8 is the requested processors,
-        # 15 the queue.
-        rows.append((*values[1:5], values[7], values[14]))
+        # 11 the status, 15 the queue.
+        rows.append((*values[1:5], values[7], values[10], values[14]))
     if not rows:
         raise TraceError(f"{path}: no jobs; expected lines of {_SWF_FIELDS} numbers")
-    frame = pd.DataFrame(rows, columns=["submit", "wait", "run", "had", "asked", "queue"])
+    frame = pd.DataFrame(rows, columns=["submit", "wait", "run", "had", "asked", "status", "queue"])
     gpus = frame["had"].where(frame["had"] > 0, frame["asked"])
     waited = frame["wait"].where(frame["wait"] >= 0)
-    queue = frame["queue"].astype(int).astype(str)
-    return _log(path, frame["submit"], frame["run"], gpus, queue, waited=waited)
+    queue = frame["queue"].astype(int).astype(str).where(frame["queue"] >= 0, "")
+    run_s = frame["run"].mask(frame["status"].isin(_SWF_PARTS) | (frame["submit"] < 0))
+    return _log(path, frame["submit"], run_s, gpus, queue, waited=waited)
 
 
 _GPUS = re.compile(r"gres/gpu(:[^=,]+)?=(\d+)")

@@ -49,13 +49,15 @@ def read(path: Path, source: str | None = None) -> Throughputs:
             rows = rows[rows["source"] == source]
     wrong = ~rows["placement"].isin(("consolidated", "unconsolidated")).to_numpy()
     table.refuse(path, rows["placement"], wrong, "consolidated or unconsolidated")
+    gpus = rows["num_gpus"]
+    table.refuse(path, gpus.astype("str"), ((gpus < 1) | (gpus % 1 != 0)).to_numpy(), "a whole number")
     speeds = rows[_COLUMNS[-1]]
     table.refuse(path, speeds.astype("str"), (speeds < 0).to_numpy(), "a speed of at least 0")
     batch = [f" batch {size:g}" if size > 0 else "" for size in rows["batch_size"]]
     names = rows["model"] + batch
     types, models = tuple(sorted(set(rows["gpu"]))), tuple(sorted(set(names)))
     result: dict[int, Floats] = {}
-    for gpus, group in rows.groupby("num_gpus"):
+    for count, group in rows.groupby(gpus.astype(int)):
         measured = np.full((len(models), len(types), 2), np.nan)
         model = [models.index(name) for name in names[group.index]]
         kind = [types.index(name) for name in group["gpu"]]
@@ -63,5 +65,5 @@ def read(path: Path, source: str | None = None) -> Throughputs:
         measured[model, kind, spread] = group[_COLUMNS[-1]]
         together = np.nan_to_num(measured[:, :, 0])
         apart = np.where(measured[:, :, 1] > 0, measured[:, :, 1], together)
-        result[int(str(gpus))] = np.stack((together, apart), axis=2)
+        result[int(str(count))] = np.stack((together, apart), axis=2)
     return Throughputs(types, models, result)

@@ -77,12 +77,12 @@ class _World:
         self.books = Books(cluster, jobs, until, fork_speed=fork_speed, elastic=scheduler.elastic)
         self.scheduler, self.timing = scheduler, timing
         self.by_events = timing.at_events and scheduler.at_events
-        self.restarting = np.zeros(len(jobs))
-        """Time until each job makes progress again, s."""
         self.stretch = np.zeros(len(jobs))
         """Time of progress at full speed since each job's last start, s. A fault may undo a part of it."""
         self.unsaved = np.zeros(len(jobs))
         """Work since each job's last save, steps. Its speed may have changed since."""
+        self.worked = False
+        """Whether a job has worked since the last decision."""
         self.changes = downtime.changes()
         self.change = 0
 
@@ -90,7 +90,7 @@ class _World:
         self, environment: simpy.Environment, progress: Callable[[float], None] | None
     ) -> Generator[simpy.Event, None, None]:
         """Yield until the watched jobs have finished."""
-        told, idle, left, books = 0.0, 0, 0.0, self.books
+        told, idle, books = 0.0, 0, self.books
         while books.unfinished:
             now_s = float(environment.now)
             books.arrive(now_s + _CLOSE_S)
@@ -98,7 +98,7 @@ class _World:
                 yield from self._pass(environment, min(books.arrival_s(), self._change_s()), _FULL)
                 continue
             wake_s = self._decide(now_s)
-            idle, left = idle + 1 if books.left.sum() == left else 0, books.left.sum()
+            idle, self.worked = 0 if self.worked else idle + 1, False
             if idle > _IDLE_ROUNDS and np.isinf(min(books.arrival_s(), self._change_s())):
                 raise self._idle()
             asks = False
@@ -153,7 +153,7 @@ class _World:
     def _needs_s(self, speeds: _Speeds) -> Real:
         """Return the time until each running job ends if these speeds last, s, float64[running]."""
         books, runs = self.books, self.books.running
-        return self.restarting[runs] / speeds.starts + books.left[runs] / (books.rate[runs] * speeds.work)
+        return self.books.starts[runs] / speeds.starts + books.left[runs] / (books.rate[runs] * speeds.work)
 
     def _end_s(self, speeds: _Speeds) -> float:
         """Return the time until the last watched job ends, s; inf unless all watched jobs run. This end stops
@@ -167,7 +167,7 @@ class _World:
         """Return the present speeds. The starting processes share the cores that running jobs leave free. A
         start that is alone has one core and shares it with a part of the running jobs."""
         timing, runs = self.timing, self.books.running
-        starts = self.restarting[runs] > _CLOSE_S
+        starts = self.books.starts[runs] > _CLOSE_S
         if np.isinf(timing.cores) or not starts.any():
             return _FULL
         width = self.books.width[runs]
@@ -177,7 +177,7 @@ class _World:
 
     def _next_start_s(self) -> float:
         """Return the time until the next start ends if none slows it, s."""
-        waits = self.restarting[self.books.running]
+        waits = self.books.starts[self.books.running]
         return float(waits[waits > _CLOSE_S].min(initial=np.inf))
 
     def _change_s(self) -> float:
@@ -190,7 +190,7 @@ class _World:
         given = self.scheduler.on_round(state)
         wake_s = self.scheduler.wake_s(state, given)
         stopped, moved, again = self.books.give(state, given)
-        self.restarting[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
+        self.books.starts[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
         self.stretch[stopped] = self.stretch[moved] = 0.0
         self.unsaved[stopped] = self.unsaved[moved] = 0.0
         return wake_s
@@ -199,13 +199,14 @@ class _World:
         """Advance the running jobs. A job that ends in this time ends at its own moment."""
         books = self.books
         runs = books.running
-        waits = self.restarting[runs] / speeds.starts
+        waits = self.books.starts[runs] / speeds.starts
         need_s = self._needs_s(speeds)
         ends = need_s <= passed_s + _CLOSE_S
         busy_s = np.where(ends, np.minimum(need_s, passed_s), passed_s)
         restart_s = np.minimum(waits, busy_s)
         works_s = (busy_s - restart_s) * speeds.work
-        self.restarting[runs] = (waits - restart_s) * speeds.starts
+        self.worked |= bool(works_s.any())
+        self.books.starts[runs] = (waits - restart_s) * speeds.starts
         saved = self.stretch[runs] // self.timing.checkpoint_s
         self.stretch[runs] += works_s
         saves = self.stretch[runs] // self.timing.checkpoint_s > saved

@@ -43,13 +43,14 @@ def grew(jobs: Jobs, done: Outcome, counts: Flags) -> bool:
     if submit_s.size < 100:
         return False
     begin_s, end_s = float(submit_s[0]), float(submit_s[-1])
+    if end_s <= begin_s:
+        return False
     edges = begin_s + (end_s - begin_s) * np.array([0.6, 0.8, 1.0])
-    at_s, waiting = done.series.at_s, done.series.waiting
-    means = [
-        float(waiting[(at_s >= low) & (at_s < high)].mean()) if ((at_s >= low) & (at_s < high)).any() else 0.0
-        for low, high in pairwise(edges)
-    ]
-    return means[1] > _GROWS * means[0] and means[1] > 0.02 * submit_s.size
+    at_s, waiting = np.append(done.series.at_s, np.inf), done.series.waiting
+    before, after = (
+        float(np.diff(at_s.clip(low, high)) @ waiting / (high - low)) for low, high in pairwise(edges)
+    )
+    return after > _GROWS * before and after > 0.02 * submit_s.size
 
 
 def metrics(jobs: Jobs, done: Outcome, alone: Outcome | None, counts: Flags) -> dict[str, float]:

@@ -57,7 +57,8 @@ class _Drawn:
     """Jobs before they meet the servers.
 
     throughput: steps per second by type, together and spread, float64[n, r, 2].
-    sharing: as measured, None if it was not; the others as in Jobs and Workload.
+    queue: name of each job's queue; empty: to be drawn. sharing: as measured, None if it was not; the others
+    as in Jobs and Workload.
     """
 
     submit_s: Real
@@ -91,12 +92,13 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
         types = ", ".join(asked.servers)
         job = int(np.argmax(stuck))
         raise ScenarioError(f"cluster: job {job} (from 0, by submission) cannot run on any of {types}")
-    names = tuple(asked.queues) or tuple(sorted(set(drawn.queue))) or ("",)
-    unknown = set(drawn.queue) - set(names)
-    if unknown:
-        raise ScenarioError(f"cluster.queues: no queue {min(unknown)!r}, which a job names")
-    place = {name: index for index, name in enumerate(names)}
     n = drawn.gpus.size
+    queue = drawn.queue or _dealt(list(asked.queues) or [""], n, random)
+    names = (*asked.queues, *sorted(set(queue) - set(asked.queues)))
+    place = {name: index for index, name in enumerate(names)}
+    together = asked.together
+    if isinstance(together, list) and (strange := set(together) - {*asked.models, *drawn.models}):
+        raise ScenarioError(f"cluster.together: no job has model {min(strange)!r}")
     if asked.watched.first >= n:
         raise ScenarioError(f"cluster.watched.first: there are only {n} jobs, and they count from 0")
     elastic = _elastic(asked, drawn)
@@ -105,10 +107,10 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
         drawn.gpus,
         drawn.steps,
         _spread(drawn, elastic),
-        np.array([place[name] for name in drawn.queue] if drawn.queue else np.zeros(n), np.int64),
+        np.array([place[name] for name in queue], np.int64),
         drawn.weight,
         _deadlines(asked, drawn, random),
-        np.full(n, asked.together),
+        np.array([together if isinstance(together, bool) else name in together for name in drawn.models]),
         _sharing(asked, n) if drawn.sharing is None else drawn.sharing,
         elastic,
     )
@@ -122,24 +124,38 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
         {"role": role, "source": file.name, "sha256": digest}
         for (role, file), digest in zip(files.items(), hashes, strict=True)
     )
-    digest = "+".join(hashes)
-    return Jobs(
-        workload, cluster(asked, names), names, drawn.models, drawn.notes, inputs, digest, drawn.waited_s
-    )
+    digest, notes = "+".join(hashes), (*drawn.notes, *_unused(asked, drawn, queue))
+    return Jobs(workload, cluster(asked, names), names, drawn.models, notes, inputs, digest, drawn.waited_s)
+
+
+def _dealt(names: Sequence[str], n: int, random: np.random.Generator) -> list[str]:
+    """Return a queue for each job, drawn with equal probability."""
+    return [names[place] for place in random.integers(0, len(names), n)] if len(names) > 1 else [*names] * n
+
+
+def _unused(asked: ClusterInput, drawn: _Drawn, queue: Sequence[str]) -> list[str]:
+    """Return notes on servers on which no job can run, and on queues without a job."""
+    works = zip(asked.servers, (drawn.throughput[:, :, 0] > 0).any(axis=0).tolist(), strict=True)
+    idle = [name for name, used in works if asked.servers[name].count and not used]
+    empty = [name for name in asked.queues if name not in queue]
+    notes = [f"No job can run on {', '.join(idle)}"] if idle else []
+    return [*notes, f"No job is in queue {', '.join(empty)}"] if empty else notes
 
 
 def cluster(asked: ClusterInput, queues: Sequence[str]) -> Cluster:
-    """Return the servers. Queues without quotas share equally."""
+    """Return the servers. Queues without quotas share equally what is not guaranteed to others."""
     parts = list(asked.servers.values())
     count = [part.count for part in parts]
     quotas = [asked.queues.get(name) for name in queues]
+    rest = max(1 - sum(quota.share for quota in quotas if quota is not None), 0.0)
+    equal = rest / max(quotas.count(None), 1)
     return Cluster(
         tuple(asked.servers),
         np.repeat(np.arange(len(parts)), count),
         np.repeat([part.gpus for part in parts], count),
         np.concatenate([np.arange(part.count) % part.racks for part in parts]).astype(np.int64),
         np.array([part.price_usd_h for part in parts]),
-        np.array([1 / len(queues) if quota is None else quota.share for quota in quotas]),
+        np.array([equal if quota is None else quota.share for quota in quotas]),
         np.array([1.0 if quota is None else quota.most for quota in quotas]),
     )
 
@@ -196,12 +212,9 @@ def _synthetic(asked: ClusterInput, given: SyntheticInput, random: np.random.Gen
     steps = np.exp(random.uniform(np.log(given.shortest_s), np.log(given.longest_s), n))
     gpus = random.choice(np.array(given.gpus, np.int64), n)
     models = _models(asked, [""] * n, random)
-    names = list(asked.queues)
-    queue = [names[place] for place in random.integers(0, len(names), n)] if names else []
     speeds = _speeds(asked, models, [()] * n)
-    return _Drawn(
-        submit_s - submit_s[0], gpus, steps, speeds, np.ones(n), queue, models, (), np.full(n, np.nan)
-    )
+    unknown = np.full(n, np.nan)
+    return _Drawn(submit_s - submit_s[0], gpus, steps, speeds, np.ones(n), [], models, (), unknown)
 
 
 def _logged(asked: ClusterInput, given: LogInput, random: np.random.Generator) -> _Drawn:
@@ -258,8 +271,13 @@ def _measured(asked: ClusterInput, given: MeasuredInput, random: np.random.Gener
     sizes, kind = np.unique(gpus).tolist(), np.zeros(n, np.int64)
     for size in sizes:
         rows = np.flatnonzero(gpus == size)
-        table = known.steps_per_s[size]
-        able = np.flatnonzero((table[:, :, 0] > 0).all(axis=1))
+        table = known.steps_per_s.get(size, np.zeros((0, len(known.types), 2)))
+        able = np.flatnonzero((table[:, [*columns, base], 0] > 0).all(axis=1))
+        if not able.size:
+            raise ScenarioError(
+                f"cluster.measured: {given.path} has no model that was measured on {size} GPUs of "
+                f"{', '.join(dict.fromkeys((*asked.servers, given.reference)))}"
+            )
         chosen = able[(draws[rows] * able.size).astype(int)]
         speeds[rows] = table[chosen][:, columns]
         steps[rows] = duration_s[rows] * table[chosen, base, 0]
@@ -297,7 +315,7 @@ def _speeds(asked: ClusterInput, models: Sequence[str], types: Sequence[tuple[st
     rows = np.array(
         [
             [
-                asked.models.get(model, plain).get(name, 0.0) * (not allowed or name in allowed)
+                asked.models.get(model, plain).get(name, plain[name]) * (not allowed or name in allowed)
                 for name in asked.servers
             ]
             for model, allowed in zip(models, types, strict=True)

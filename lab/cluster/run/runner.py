@@ -177,18 +177,22 @@ def _downtime(asked: ClusterInput, seed: np.random.SeedSequence) -> Downtime:
     faults = asked.faults
     if faults is None:
         return NEVER_DOWN
-    servers, number = sum(part.count for part in asked.servers.values()), int(seed.generate_state(1)[0])
+    types = np.repeat(list(asked.servers), [part.count for part in asked.servers.values()])
+    failing = np.flatnonzero(np.isin(types, faults.types or list(asked.servers)))
+    number = int(seed.generate_state(1)[0])
     if faults.trace is not None:
-        return traced_downtime(faults, servers, number)
-    assert faults.per_server_day is not None, "checked when the scenario is read"
-    return random_downtime(
-        servers,
-        per_day=faults.per_server_day,
-        repair_s=faults.repair_s,
-        begin_s=faults.begin_s,
-        end_s=faults.end_s,
-        seed=number,
-    )
+        drawn = traced_downtime(faults, failing.size, number)
+    else:
+        assert faults.per_server_day is not None, "checked when the scenario is read"
+        drawn = random_downtime(
+            failing.size,
+            per_day=faults.per_server_day,
+            repair_s=faults.repair_s,
+            begin_s=faults.begin_s,
+            end_s=faults.end_s,
+            seed=number,
+        )
+    return replace(drawn, server=failing[drawn.server])
 
 
 def about(asked: ClusterInput) -> str:
@@ -196,13 +200,14 @@ def about(asked: ClusterInput) -> str:
     servers = ", ".join(f"{part.count} × {part.gpus} {name}" for name, part in asked.servers.items())
     if asked.faults is None:
         return f"{servers}; no faults"
+    where = f" on {', '.join(asked.faults.types)}" if asked.faults.types else ""
     if asked.faults.trace is not None:
         begin, end = asked.faults.begin_s / DAY_S, asked.faults.end_s / DAY_S
         return (
             f"{servers}; faults of {end - begin:.3g} days of {Path(asked.faults.trace).name}, "
-            f"from day {asked.faults.from_day:g}"
+            f"from day {asked.faults.from_day:g}{where}"
         )
-    return f"{servers}; {asked.faults.per_server_day:g} faults per server and day"
+    return f"{servers}; {asked.faults.per_server_day:g} faults per server and day{where}"
 
 
 DAY_S = 86_400.0

@@ -82,3 +82,23 @@ def test_a_gang_that_no_type_can_hold_now_keeps_no_gpu_from_others() -> None:
     where = cluster((0, 2), (0, 2))
     before = state(where, [4, 1], up=np.array([True, False]))
     assert make("allox", where, 0).on_round(before).row.tolist() == [1]
+
+
+def test_a_job_that_can_run_on_no_free_gpu_keeps_no_place_from_others() -> None:
+    # Job 0 can only have type 2, of which no GPU is free. Job 1 on type 0 and job 2 on type 1 end soonest.
+    time_s = np.array([[np.inf, np.inf, 5.0], [10.0, 100.0, np.inf], [9.0, 15.0, np.inf]])
+    rows, kinds = first_in_line(time_s, np.array([1, 1, 0]))
+    assert sorted(zip(rows.tolist(), kinds.tolist(), strict=True)) == [(1, 0), (2, 1)]
+
+
+def test_where_one_type_is_free_the_shortest_jobs_are_first_without_a_matching(monkeypatch) -> None:
+    random = np.random.default_rng(0)
+    time_s = random.uniform(1, 10, (7, 2))
+    one, kinds = first_in_line(time_s[:, :1], np.array([3]))
+    # A second type on which no job can run asks for the whole matching.
+    both = np.column_stack((time_s[:, 0], np.full(7, np.inf)))
+    assert first_in_line(both, np.array([3, 1]))[0].tolist() == one.tolist()
+    assert one.tolist() == np.argsort(time_s[:, 0])[:3].tolist()
+    monkeypatch.setattr(scipy.optimize, "linear_sum_assignment", None)
+    rows, kinds = first_in_line(np.ones((20_000, 2)), np.array([0, 2]))
+    assert (rows.tolist(), kinds.tolist()) == ([0, 1], [1, 1])

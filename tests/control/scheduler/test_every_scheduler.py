@@ -17,7 +17,7 @@ from lab.check.watched_scheduler import require_possible
 from tests.control.scheduler.worlds import after, cluster, lines, permuted, state, worlds
 from twinbed import ScenarioError
 
-BLOCKING = ("fifo", "fifo-fastest", "yarn", "allox", "pollux")
+BLOCKING = ("fifo", "fifo-fastest", "fifo-packed", "yarn", "allox", "pollux")
 """Policies under which a GPU may idle while a gang that fits waits: the head of a queue blocks, a job waits
 for a better type, or the next search is not due."""
 WORK_CONSERVING = [name for name in POLICIES if name not in BLOCKING]
@@ -87,7 +87,7 @@ def test_no_gpu_idles_while_a_waiting_gang_fits(policy: str, world: tuple[Cluste
         before = after(before, given)
 
 
-@pytest.mark.parametrize("policy", ["fifo", "fifo-backfill", "fifo-fastest", "yarn", "allox"])
+@pytest.mark.parametrize("policy", ["fifo", "fifo-backfill", "fifo-fastest", "fifo-packed", "yarn", "allox"])
 @given(worlds())
 @settings(max_examples=25, deadline=None)
 def test_queues_by_arrival_never_preempt(policy: str, world: tuple[Cluster, State]) -> None:

@@ -187,3 +187,12 @@ def test_shares_are_solved_again_at_most_every_so_often() -> None:
     # The second job has no share before 1920 s have passed, which is at the seventh round.
     assert turns[:6] == [0] * 6
     assert 1 in turns[6:]
+
+
+def test_the_deadline_of_a_gang_that_no_type_can_hold_now_takes_none_from_the_others() -> None:
+    where = replace(cluster((0, 1), (1, 1), (1, 1)), price_usd_h=np.array([4.0, 1.0]))
+    before = state(where, [1, 2], throughput=table((2, 1), (2, 1)), up=np.array([True, True, False]))
+    due = replace(before, deadline_s=before.now_s + np.array([600.0, 600.0]))
+    cost = Cost(where)
+    assert (cost.shares(due)[0] * [2, 1]).sum() >= 1000 / 600 - 1e-6
+    assert not cost.remarks()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.scheduler import make
-from control.scheduler.model import Assignment
+from control.scheduler.model import NO_SHARING, Assignment, Sharing
 from control.scheduler.placement import greedy
 from tests.control.scheduler.worlds import after, cluster, lines, state, table
 
@@ -104,3 +104,29 @@ def test_jobs_on_a_server_that_fails_wait_again() -> None:
     lost = replace(after(before, given), up=np.array([True, False]))
     lost = replace(lost, held=given.of(np.array([True, False])))
     assert lines(lost, fifo.on_round(lost)) == {(0, 0, 2)}
+
+
+def test_packed_fifo_puts_the_first_job_that_does_not_fit_beside_its_best_partner() -> None:
+    where = cluster((0, 1), (0, 1), (0, 2))
+    kept = np.array([[0.5, 0.7, 0.9], [0.8, 0.5, 0.5], [0.7, 0.5, 0.5]])
+    sharing = Sharing(np.array([1, 2, 0, 0, 0]), kept[:, :, None])
+    # Job 2 is a gang of two. Job 3 keeps 0.7 and job 0 0.8 beside it, and 0.9 and 0.7 beside job 1.
+    before = state(where, [1, 1, 2, 1, 1], sharing=sharing)
+    packed = make("fifo-packed", where, 0)
+    given = packed.on_round(before)
+    assert lines(before, given) == {(0, 0, 1), (1, 1, 1), (2, 2, 2), (3, 1, 1), (4, 0, 1)}
+    assert sorted(map(sorted, given.shared.tolist())) == [[0, 4], [1, 3]]
+    # Pairs stay. A job whose partner ended continues alone, and takes another one.
+    again = packed.on_round(after(before, given))
+    assert lines(before, again) == lines(before, given)
+    assert sorted(map(sorted, again.shared.tolist())) == [[0, 4], [1, 3]]
+
+
+def test_packed_fifo_blocks_at_a_job_without_a_partner() -> None:
+    where = cluster((0, 1))
+    kept = np.array([[0.9, 0.6], [0.6, 0.6]])[:, :, None]
+    before = state(where, [1, 1, 1], sharing=Sharing(np.array([0, 1, 0]), kept))
+    # Job 2 would keep enough of its speed beside job 0, but job 1 comes first.
+    assert make("fifo-packed", where, 0).on_round(before).row.tolist() == [0]
+    plain = replace(before, sharing=NO_SHARING)
+    assert make("fifo-packed", where, 0).on_round(plain).row.tolist() == [0]

@@ -161,12 +161,14 @@ def test_a_job_keeps_its_type_and_gets_only_a_type_on_which_it_runs() -> None:
     assert lines(one, scheduler.on_round(one)) == {(0, 0, 1), (1, 1, 1)}
 
 
-def test_one_queue_is_fifo_with_backfill() -> None:
+@pytest.mark.parametrize("thresholds_gpu_s", [[1e12], []])
+def test_one_queue_is_fifo_with_backfill(thresholds_gpu_s: list[float]) -> None:
     where = cluster((0, 4), (0, 4))
     before = state(where, [3, 8, 4, 1, 2])
-    one = tiresias(where, thresholds_gpu_s=[1e12], knob=0.0)
+    one = tiresias(where, thresholds_gpu_s=thresholds_gpu_s, knob=8.0)
     fifo = schedulers.make("fifo-backfill", where, 0)
     for _ in range(2):
         given, same = one.on_round(before), fifo.on_round(before)
         assert sorted(set(given.row.tolist())) == sorted(set(same.row.tolist()))
+        assert one.wake_s(before, given) > before.now_s
         before = after(before, same)

@@ -60,6 +60,7 @@ def state(where: Cluster, gpus: list[int], **given: Any) -> State:
         "ran_s": np.zeros(n),
         "first_start_s": np.full(n, np.inf),
         "idle_since_s": submit_s,
+        "starts_s": np.zeros(n),
         "held": NOTHING,
     }
     return State(**{**values, **given})

@@ -150,6 +150,25 @@ def test_a_scheduler_that_breaks_a_promise_ends_its_run_by_name(tmp_path, answer
         run_scenario(build(raw), RunStore(tmp_path / "store"))
 
 
+def test_the_lines_of_an_own_schedulers_answer_may_have_any_order(tmp_path):
+    method = """
+    def on_round(self, state):
+        given = super().on_round(state)
+        # A line for each GPU, the last one first.
+        lines = np.repeat(np.arange(given.row.size), given.gpus)[::-1]
+        return Assignment(given.row[lines], given.server[lines], np.ones_like(lines))
+"""
+    imported = "import numpy as np\nfrom control.scheduler.model import Assignment"
+    (tmp_path / "mine.py").write_text(imported + SCHEDULER + method)
+    raw = {"name": "x", "cluster": {"servers": {"v100": {"count": 4, "gpus": 2}}}}
+    raw["cluster"]["synthetic"] = {"count": 30, "per_hour": 4, "gpus": [1, 2, 3]}
+    mine, same = (
+        run_scenario(build(raw | {"policies": [name]}), RunStore(tmp_path / "store"))[0]
+        for name in (f"{tmp_path}/mine.py:Mine", "fifo")
+    )
+    assert mine.manifest["metrics"] == same.manifest["metrics"]
+
+
 def test_text_names_a_policy_and_its_parameters():
     spec = policy.parse("static:factor=0.75")
     assert (spec.name, spec.parameters) == ("static", (("factor", 0.75),))

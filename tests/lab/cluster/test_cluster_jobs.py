@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from lab.cluster.input import ClusterInput, FaultsInput
-from lab.cluster.run.figures import nearest_rank
+from lab.cluster.run.figures import grew, nearest_rank
 from lab.cluster.run.jobs import build
-from lab.cluster.run.runner import DAY_S, traced_downtime
+from lab.cluster.run.runner import DAY_S, Drawn, traced_downtime
 from twinbed import ScenarioError, TwinbedError
 
 HEADER = "gpu,placement,model,batch_size,num_gpus,throughput_steps_per_s\n"
@@ -140,3 +141,83 @@ def test_a_type_that_slurm_names_restricts_the_job_unless_any_type_is_asked_for(
     assert speeds("v100", any_type=True) == [[1], [1]]
     with pytest.raises(ScenarioError, match=r"job 0 of the log .* may only have type a100; add"):
         speeds("v100")
+
+
+def test_sizes_and_types_that_no_model_was_measured_on_are_refused(speeds):
+    with pytest.raises(ScenarioError, match=r"has no model that was measured on 2 GPUs of v100, k80"):
+        build(asked(speeds, several_gpus=True), np.random.SeedSequence(0))
+    with speeds.open("a") as file:
+        file.write("t4,consolidated,other,16,1,5\n")
+    # A type that the cluster does not have may lack models.
+    assert set(build(asked(speeds), np.random.SeedSequence(0)).models) == {"net batch 16", "net batch 32"}
+
+
+def drawn(**more: object) -> ClusterInput:
+    servers = {
+        name: {"count": 1, "gpus": 4, "speed": speed} for name, speed in (("a100", 2.0), ("v100", 1.0))
+    }
+    models = {"big": {"v100": 1.0}, "small": {"v100": 1.0, "a100": 0.0}}
+    synthetic = {"count": 40, "per_hour": 4.0}
+    return ClusterInput.model_validate({"servers": servers, "models": models, "synthetic": synthetic, **more})
+
+
+def test_a_type_that_a_model_leaves_out_has_its_own_speed():
+    jobs = build(drawn(), np.random.SeedSequence(0))
+    speeds = {
+        (model, *row)
+        for model, row in zip(jobs.models, jobs.workload.throughput[:, :, 0].tolist(), strict=True)
+    }
+    assert speeds == {("big", 2.0, 1.0), ("small", 0.0, 1.0)}
+    assert not jobs.notes
+
+
+def test_servers_that_no_job_can_use_are_named():
+    jobs = build(drawn(models={"small": {"v100": 1.0, "a100": 0.0}}), np.random.SeedSequence(0))
+    assert jobs.notes == ("No job can run on a100",)
+
+
+def test_jobs_of_some_models_stay_together():
+    jobs = build(drawn(together=["big"]), np.random.SeedSequence(0))
+    assert jobs.workload.together.tolist() == [model == "big" for model in jobs.models]
+    assert 0 < jobs.workload.together.sum() < 40
+    with pytest.raises(ScenarioError, match=r"cluster.together: no job has model 'huge'"):
+        build(drawn(together=["huge"]), np.random.SeedSequence(0))
+
+
+def test_only_servers_of_the_types_named_fail():
+    servers = {name: {"count": count, "gpus": 4} for name, count in (("own", 3), ("spot", 5))}
+    faults = {"per_server_day": 2.0, "types": ["spot"]}
+    down = Drawn(drawn(servers=servers, models={}, faults=faults), 0).downtime
+    assert set(down.server.tolist()) == {3, 4, 5, 6, 7}
+    with pytest.raises(ValidationError, match=r"faults\.types: there are no servers of type tpu"):
+        drawn(faults={**faults, "types": ["tpu"]})
+
+
+def test_a_queue_grows_by_its_mean_over_time():
+    # 100 jobs arrive until 1000 s. From 500 s on 8 jobs wait, and no decision falls into 600 to 800 s.
+    jobs = SimpleNamespace(workload=SimpleNamespace(submit_s=np.linspace(0, 1000, 100)))
+    counts = np.ones(100, np.bool_)
+
+    def grows(*waiting: int) -> bool:
+        series = SimpleNamespace(at_s=np.array([0.0, 500.0, 900.0]), waiting=np.array(waiting))
+        return grew(jobs, SimpleNamespace(series=series), counts)
+
+    assert not grows(0, 8, 8)
+    # 3 jobs wait until 900 s, and then 10: 6.5 in the mean of the last 200 s.
+    assert grows(0, 3, 10)
+    assert not grows(0, 4, 10)
+
+
+def test_queues_without_a_quota_share_what_is_left(tmp_path):
+    rows = "".join(f"0,60,1,{queue}\n" for queue in ("c", "a", "b"))
+    (tmp_path / "log.csv").write_text(f"submit_s,duration_s,gpus,queue\n{rows}")
+    log = {"path": str(tmp_path / "log.csv"), "format": "csv"}
+    quotas = {"b": {"share": 0.4, "most": 0.5}, "typo": {"share": 0.2}}
+    jobs = build(drawn(synthetic=None, log=log, queues=quotas), np.random.SeedSequence(0))
+    assert jobs.queues == ("b", "typo", "a", "c")
+    assert jobs.workload.queue.tolist() == [3, 2, 0]
+    assert jobs.cluster.queue_share == pytest.approx([0.4, 0.2, 0.2, 0.2])
+    assert jobs.cluster.queue_most.tolist() == [0.5, 1.0, 1.0, 1.0]
+    assert "No job is in queue typo" in jobs.notes
+    free = build(drawn(synthetic=None, log=log), np.random.SeedSequence(0))
+    assert free.cluster.queue_share == pytest.approx([1 / 3] * 3)
