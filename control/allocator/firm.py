@@ -35,6 +35,7 @@ from control.allocator.firm_weights import SEPARATOR
 from control.allocator.model import NOTHING, Decision, Flags, PeriodStats, Reason, ServiceStats, slot
 from control.allocator.ports import Given
 from control.allocator.roster import Roster
+from control.allocator.usage import whole_intervals
 from control.paths import Spans, critical_paths
 from control.settings import check, parameter
 from twinbed import ScenarioError
@@ -109,7 +110,8 @@ class Firm(CappedPolicy):
         self._used_s, self._seconds, self._peak, self._throttled_s = (
             roster.column(0.0, np.float64) for _ in range(4)
         )
-        self._peaks = roster.column(np.inf, np.float64, int(self.settings.room_s // self.settings.window_s))
+        windows = whole_intervals(self.settings.room_s, self.settings.window_s)
+        self._peaks = roster.column(np.inf, np.float64, windows)
         self._windows = roster.column(0, np.int64)
         self._rate_rps = np.zeros(len(roster.applications))
 

@@ -84,12 +84,12 @@ def replicas_wanted(
 
 def _ratio(usage: Floats, requests: Floats, target: float) -> float:
     """Return utilisation over its target. Utilisation counts in whole percent, as in the source."""
-    percent = float(np.floor(100.0 * usage.sum() / requests.sum() + _ROUNDING))
-    return percent / (100.0 * target)
+    percent = float(np.floor(100.0 * usage.sum() / requests.sum() + 10.0**-_DIGITS))
+    return percent / round(100.0 * target, _DIGITS)
 
 
-_ROUNDING = 1e-9
-"""Percent by which a float may differ from the whole percent that was meant."""
+_DIGITS = 9
+"""Decimal places of a percentage that count: 100 · 0.57 is 56.99999999999999, and 57 was meant."""
 _GROWTH, _ALWAYS = 2.0, 4
 """Factor by which a workload may grow at one sync, and the number of replicas that it may always reach
 (scaleUpLimitFactor, scaleUpLimitMinimum)."""

@@ -23,6 +23,7 @@ import numpy as np
 from control.allocator.model import Decision, Floats, Reason, Slots
 from control.allocator.roster import Roster
 from control.allocator.sampled import SampledPolicy
+from control.allocator.usage import whole_intervals
 from control.settings import check, parameter
 from twinbed import ScenarioError
 
@@ -92,7 +93,7 @@ class K8sCpu(SampledPolicy):
 
     def _set_up(self, roster: Roster) -> None:
         s = self.settings
-        self._remembered = roster.column(0.0, np.float64, int(s.window_s // s.interval_s))
+        self._remembered = roster.column(0.0, np.float64, whole_intervals(s.window_s, s.interval_s))
         self._samples = roster.column(0, np.int64)
 
     def _observe(self, slots: Slots, cores: Floats, peak_bytes: Floats, at_s: float) -> None:  # noqa: ARG002

@@ -24,6 +24,15 @@ interval twice.
 """
 
 
+_MISSED = 1e-9
+"""Part of an interval by which rounding may miss a whole number of them: 20 // 0.1 is 199.0."""
+
+
+def whole_intervals(span_s: float, length_s: float) -> int:
+    """Return how many intervals of length_s fit into span_s."""
+    return int(span_s / length_s + _MISSED)
+
+
 Taken = tuple[NDArray[np.int64], Floats, Floats]
 """Samples: slots int64[n], ascending; mean CPU, cores, and memory peak, bytes, float64[samples, n]."""
 

@@ -187,7 +187,9 @@ class Vpa(SampledPolicy):
 
     def _observe(self, slots: Slots, cores: Floats, peak_bytes: Floats, at_s: float) -> None:
         self.recommender.observe_cpu(slots, cores, at_s)
-        self.recommender.observe_memory(slots, peak_bytes, at_s)
+        # The metrics server reports no container without memory: it has not started.
+        there = peak_bytes > 0
+        self.recommender.observe_memory(slots[there], peak_bytes[there], at_s)
         for column in (self._started_s, self._running_since_s):
             fresh = slots[np.isnan(column.values[slots])]
             column.values[fresh] = at_s - self.settings.sample_interval_s

@@ -188,7 +188,8 @@ class Recommender:
         present = np.maximum(self._used_peak.values[slots], self._oom_peak.values[slots])
         end = np.where(np.isneginf(end), at_s, end)
         over = at_s >= end
-        grown = ~over & (values > present)
+        # As in the source, a window whose first peak was zero takes no other peak.
+        grown = ~over & (present > 0) & (values > present)
         self.memory.subtract(slots[grown], present[grown], 1.0, end[grown])
         end = np.where(over, end + (np.floor((at_s - end) / interval) + 1) * interval, end)
         for column in (self._used_peak, self._oom_peak):

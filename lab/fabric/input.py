@@ -213,13 +213,18 @@ class PlanInput(Section):
         return self
 
 
+_MOST_GPUS = 131_072
+"""Largest fleet whose single iterations are simulated."""
+
+
 class FleetInput(Section):
     """A synchronous job on a whole fleet for days. Hosts have 8 GPUs, each with its own adapter.
 
     The scenario's topology and faults are ignored, except `faults.silent`.
     """
 
-    gpus: int = Field(default=16_384, ge=16, le=131_072, multiple_of=8, description="Number of GPUs.")
+    gpus: int = Field(default=16_384, ge=8, le=1 << 20, multiple_of=8)
+    """Number of GPUs; without a plan at most 131,072."""
     days: PositiveFloat = Field(default=54.0, le=366.0, description="Simulated time, days.")
     rates: Literal["llama3", "stepfun"] = "llama3"
     """Fleet whose failure rates are used; traces/fault_rates.py names the sources."""
@@ -246,6 +251,12 @@ class FleetInput(Section):
     """Plan for all failures: spares, restarts and checkpoints. It uses only these keys of this section:
     `gpus`, `days`, `repair_s`, `flows`, `price_gpu_hour`, and `iteration_s` for `replica_groups`. null:
     single iterations and faults of the edge are simulated."""
+
+    @model_validator(mode="after")
+    def _single_iterations_of_so_many(self) -> FleetInput:
+        if self.plan is None and self.gpus > _MOST_GPUS:
+            raise ValueError(f"gpus: {self.gpus}: more than {_MOST_GPUS:,} need a plan: `plan: {{}}`")
+        return self
 
 
 class NcclInput(Section):

@@ -29,6 +29,14 @@ _MS = 1000.0
 UNUSED = "NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE"
 """A variable that NCCL up to 2.30.7 declares and never reads."""
 
+_RANGES = {
+    "NCCL_IB_TIMEOUT": range(32),
+    "NCCL_IB_RETRY_CNT": range(8),
+    "NCCL_IB_QPS_PER_CONNECTION": range(1, 129),
+    "NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE": range(1, 11),
+}
+"""Values that a variable may have, where NCCL or the adapter takes no others."""
+
 _PREFIX = "NCCL_"
 _TEXT = "text"
 _LATEST = 1 << 30
@@ -78,7 +86,7 @@ def settings(version: str, variables: Settings) -> Settings:
     """Return a version's defaults with the given variables in their place.
 
     Raises ScenarioError as `defaults` does, for a variable that this version lacks or that NCCL sets itself,
-    and for a value of another type.
+    and for a value of another type or out of range.
     """
     folded = defaults(version)
     for name, value in variables.items():
@@ -91,6 +99,9 @@ def settings(version: str, variables: Settings) -> Settings:
         if isinstance(value, str) != isinstance(folded[name], str):
             expected = "text" if isinstance(folded[name], str) else "a whole number"
             raise ScenarioError(f"nccl.variables.{name}: {value!r} is not {expected}")
+        if name in _RANGES and value not in _RANGES[name]:
+            low, high = _RANGES[name][0], _RANGES[name][-1]
+            raise ScenarioError(f"nccl.variables.{name}: {value} is not one of {low} to {high}")
     return {**folded, **variables}
 
 

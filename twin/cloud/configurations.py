@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from control.jobs import Flags, Real, Whole
-from twin.cloud.gpus import gpu
+from twin.cloud.gpus import Gpu, gpu
 from twinbed import InvariantError, ScenarioError
 
 Names = NDArray[np.object_]
@@ -159,6 +159,7 @@ def runs(
     parameters: ArrayLike,
     sequence: ArrayLike,
     gpu_name: Sequence[str],
+    kinds: Sequence[Gpu] | None = None,
     gpus: ArrayLike,
     tokens_per_gpu: ArrayLike,
     model: Sequence[str] | None = None,
@@ -174,13 +175,13 @@ def runs(
 ) -> Runs:
     """Return n runs. Missing values and NaN get the usual value.
 
-    gpu_name: names in gpus.GPUS, [n]. tokens_per_gpu: tokens of a step on one GPU. The other arguments are
-    the fields of Runs. All arguments broadcast to length n. Raises ScenarioError, with the row, for
-    unknown words, a size that is not above zero, 8 bits on a GPU without them, a model that does not fit the
-    memory, a batch to be predicted that is below its micro-batch, and a measured step that is faster than the
-    GPU's peak.
+    gpu_name: names of GPUs, [n]. kinds: their data, [n]; by default those of gpus.GPUS. tokens_per_gpu:
+    tokens of a step on one GPU. The other arguments are the fields of Runs. All arguments broadcast to
+    length n. Raises ScenarioError, with the row, for unknown words, a size that is not above zero, 8 bits on
+    a GPU without them, a model that does not fit the memory, a batch to be predicted that is below its
+    micro-batch, and a measured step that is faster than the GPU's peak.
     """
-    kinds = [gpu(name) for name in gpu_name]
+    kinds = [gpu(name) for name in gpu_name] if kinds is None else kinds
     count = len(kinds)
     real = {
         name: np.broadcast_to(np.asarray(value, np.float64), count).copy()

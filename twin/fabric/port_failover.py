@@ -56,7 +56,9 @@ class PortFailover:
     def __post_init__(self) -> None:
         """Raise ScenarioError for impossible values."""
         if not 1 <= self.ports <= _MOST_PORTS:
-            raise ScenarioError(f"nccl.ports: {self.ports} is not one of 1 to {_MOST_PORTS}")
+            raise ScenarioError(
+                f"nccl: it fuses 1 to {_MOST_PORTS} ports into an adapter, not {self.ports}: fewer uplinks"
+            )
         if self.tries < 1 or self.batches < 1 or self.attempts < 1:
             raise ScenarioError("nccl: give attempts of 1 or more")
         times = (self.probe_delay_s, self.probe_rtt_s, self.resend_s, self.receiver_lag_s, self.start_s)

@@ -32,6 +32,11 @@ _MOST_RANGES = 4
 _MOST_RUNGS = 20_000
 """Largest number of instants of a generator. More make no sense: a second apart they last for hours."""
 
+_BASES_US = frozenset(2.0**exponent for exponent in range(2, 32))
+"""Bases of a generator's time unit, µs (NVIDIA, the same)."""
+_DIGITS = 6
+"""Decimal places of a base in µs that count, because 4e-6 · 1e6 is not quite 4."""
+
 _ROUNDED = 1 - 1e-9
 """Share of the error's time at which a retransmission is the error, because sums are rounded."""
 
@@ -272,7 +277,9 @@ class Generator:
     def _check(self) -> None:
         if not 1 <= len(self.ranges) <= _MOST_RANGES:
             raise ScenarioError(f"retry_adp: {len(self.ranges)} ranges; give 1 to {_MOST_RANGES}")
-        if not (self.base_s > 0 and self.first_low > 0 and self.first_range >= 1):
-            raise ScenarioError("retry_adp: give base_s and first_low above 0, and first_range of 1 or more")
+        if round(self.base_s * 1e6, _DIGITS) not in _BASES_US:
+            raise ScenarioError("retry_adp.base_s: give a power of two of microseconds, 4e-6 s at least")
+        if not (self.first_low > 0 and self.first_range >= 1):
+            raise ScenarioError("retry_adp: give first_low above 0, and first_range of 1 or more")
         if not (0 <= self.first_share <= 1 and _SLACKS[0] <= self.slack <= _SLACKS[1]):
             raise ScenarioError("retry_adp: give first_share in 0 to 1, and slack in 1 to 4")

@@ -7,6 +7,7 @@ For: `twinbed predict step FILE.yaml`. Not for: answering (twin.cloud.steptime),
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from lab.ask.problems import validated
 from lab.ask.section import Section
 from traces.readers import training
 from twin.cloud.configurations import PER_NODE, Runs, runs
+from twin.cloud.gpus import GPUS, Gpu
 from twinbed import ScenarioError
 
 
@@ -55,6 +57,10 @@ class StepFile(Section):
     parameters: number of parameters.
     sequence: tokens of a sequence.
     gpu: name of the GPU, such as h100_80gb.
+    flops, flops_8: peak of its 16-bit and of its 8-bit tensor cores, FLOP/s.
+    memory_bytes, memory_bytes_s: its memory, bytes, and the bandwidth of that, bytes/s.
+    link_bytes_s: bandwidth to the others of its node, one direction, bytes/s. These five are those of the
+        named GPU by default. For a GPU that is not known, all but flops_8 are needed, and network_bytes_s.
     gpus: numbers of GPUs to predict.
     tokens_per_gpu: tokens of a step on one GPU.
     micro_batch: sequences that a GPU takes at once; by default the largest divisor of the batch that fits
@@ -72,6 +78,11 @@ class StepFile(Section):
     parameters: float = Field(gt=0)
     sequence: float = Field(gt=0)
     gpu: str
+    flops: float | None = Field(default=None, gt=0)
+    flops_8: float | None = Field(default=None, gt=0)
+    memory_bytes: float | None = Field(default=None, gt=0)
+    memory_bytes_s: float | None = Field(default=None, gt=0)
+    link_bytes_s: float | None = Field(default=None, gt=0)
     gpus: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, max_length=1000)
     tokens_per_gpu: float = Field(gt=0)
     micro_batch: float | None = Field(default=None, gt=0)
@@ -115,6 +126,21 @@ def measured(path: Path) -> Runs:
         raise ScenarioError(f"{path}: {error}") from None
 
 
+def _gpu(file: StepFile) -> Gpu:
+    """Return the question's GPU. Raises ScenarioError for one that neither the table nor the file knows."""
+    keys = [field.name for field in fields(Gpu)]
+    own = {key: getattr(file, key) for key in keys if getattr(file, key) is not None}
+    if file.gpu in GPUS:
+        return replace(GPUS[file.gpu], **own)
+    missing = [key for key in keys if key not in own and key != "flops_8"]
+    if missing:
+        raise ScenarioError(
+            f"no GPU {file.gpu!r} is known; there are {', '.join(GPUS)}. For another one, give "
+            f"{', '.join(missing)}"
+        )
+    return Gpu(**{"flops_8": 0.0, **own})
+
+
 def _runs(file: StepFile, given: Sequence[Configured], where: str) -> Runs:
     def or_nan(value: float | None) -> float:
         return float("nan") if value is None else value
@@ -125,6 +151,7 @@ def _runs(file: StepFile, given: Sequence[Configured], where: str) -> Runs:
             parameters=file.parameters,
             sequence=file.sequence,
             gpu_name=[file.gpu] * len(given),
+            kinds=[_gpu(file)] * len(given),
             gpus=[probe.gpus for probe in given],
             tokens_per_gpu=[probe.tokens_per_gpu or file.tokens_per_gpu for probe in given],
             micro_batch=[or_nan(probe.micro_batch or file.micro_batch) for probe in given],

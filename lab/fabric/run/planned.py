@@ -72,7 +72,8 @@ def plan_of(world: World, asked: FleetInput, plan: PlanInput) -> Plan:
     nodes = asked.gpus // GPUS_PER_NODE
     if plan.replica_groups is not None and plan.replica_groups > nodes:
         raise ScenarioError(
-            f"fabric.fleet.plan.replica_groups: {plan.replica_groups} of {nodes} nodes: give 2 to {nodes}"
+            f"fabric.fleet.plan.replica_groups: {plan.replica_groups} of {nodes} nodes: "
+            + (f"give 2 to {nodes}" if nodes > 1 else "a single node has no groups")
         )
     failures = _failures(world, asked, plan, nodes)
     size = float(np.log2(asked.gpus))
@@ -96,10 +97,10 @@ def plan_of(world: World, asked: FleetInput, plan: PlanInput) -> Plan:
 
 
 def _at_size(size: float, known: np.ndarray) -> float:
-    """Return ByteRobust's time at log2 of the GPUs, s; beyond its sizes, by its mean growth per doubling."""
+    """Return ByteRobust's time at log2 of the GPUs, s: below its sizes that of the smallest one, and above
+    them by its mean growth per doubling."""
     growth = (known[-1] - known[0]) / (len(known) - 1)
-    beyond = min(size - _SIZES[0], 0.0) + max(size - _SIZES[-1], 0.0)
-    return max(float(np.interp(size, _SIZES, known) + growth * beyond), 0.0)
+    return float(np.interp(size, _SIZES, known) + growth * max(size - _SIZES[-1], 0.0))
 
 
 def _failures(world: World, asked: FleetInput, plan: PlanInput, nodes: int) -> tuple[Failure, ...]:
@@ -122,6 +123,8 @@ def _failures(world: World, asked: FleetInput, plan: PlanInput, nodes: int) -> t
         blind_s = rdma.noticed_s if name in _NETWORK else max(plan.undetected_s, found_s)
         detect_s = found_s if plan.inspection else blind_s
         loss, action = Loss[row["loss"].upper()], Action[row["action"].upper()]
+        if nodes == 1 and loss is Loss.NODE:
+            loss = Loss.PEERS  # a single node has no peer that holds a copy
         stalls = stalls_s if name in _EDGE else ()
         if plan.replica_groups and loss < Loss.PEERS and action is not Action.WAIT:
             # A death ends one group; all other groups wait for it no longer than a step.
@@ -145,15 +148,18 @@ def _stalls(world: World, asked: FleetInput, rdma: Rdma) -> tuple[float, ...]:
 
 
 def _with_intervals(plan: PlanInput, failures: tuple[Failure, ...], duration_s: float) -> tuple[Tier, ...]:
-    """Return the tiers by the failures they survive, each with its interval. The first tier that survives a
-    failure restores the job."""
-    ordered = sorted(plan.tiers, key=lambda tier: Loss[tier.survives.upper()])
-    made, served = [], -1
-    for tier in ordered:
-        survives = Loss[tier.survives.upper()]
-        rate = sum(each.deaths_per_s for each in failures if served < each.loss <= survives)
+    """Return the tiers by the failures they survive, each with its interval. Of the tiers that survive a
+    failure, the one with the shortest save serves it."""
+    survives = {tier.name: Loss[tier.survives.upper()] for tier in plan.tiers}
+    served = dict.fromkeys(survives, 0.0)
+    for failure in failures:
+        able = [tier for tier in plan.tiers if survives[tier.name] >= failure.loss]
+        if able:
+            served[min(able, key=lambda tier: (tier.save_s, tier.restore_s)).name] += failure.deaths_per_s
+    made = []
+    for tier in sorted(plan.tiers, key=lambda tier: survives[tier.name]):
+        rate = served[tier.name]
         best_s = max(tier_interval_s(tier.save_s, rate), 1.0) if rate else duration_s
         interval_s = plan.intervals_s.get(tier.name, best_s)
-        made.append(Tier(tier.name, interval_s, tier.save_s, tier.restore_s, survives))
-        served = max(served, survives)
+        made.append(Tier(tier.name, interval_s, tier.save_s, tier.restore_s, survives[tier.name]))
     return tuple(made)

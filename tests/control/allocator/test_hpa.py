@@ -38,6 +38,13 @@ def test_a_utilisation_counts_in_whole_percent():
     assert (wanted([0.559, 0.559]), wanted([0.569, 0.569])) == (2, 3)
 
 
+@pytest.mark.parametrize("percent", range(1, 201))
+def test_a_target_is_the_percentage_that_was_meant(percent: int):
+    """Kubernetes divides whole percents: twice the target wants twice the replicas, whatever the target."""
+    twice = wanted([2 * percent / 100] * 3, target=percent / 100)
+    assert (twice, wanted([percent / 100, GONE], target=percent / 100)) == (6, 2)
+
+
 def test_a_change_as_large_as_the_tolerance_is_not_made():
     assert wanted([0.5, 0.5], target=0.4, tolerance=0.25) == 2  # 1.25 times the target
     # 55/50 is 1.0 + 0.1, though 1.1 − 1.0 is a hair more than 0.1 (replica_calculator.go, isWithin)

@@ -51,6 +51,12 @@ def test_the_largest_of_a_window_holds_until_the_window_has_passed(name, window_
     assert list(fleet.cores.values()) == pytest.approx([0.2])
 
 
+def test_a_window_has_all_of_its_intervals_where_a_float_misses_one():
+    # 20 // 0.1 is 199.0.
+    allocator = driven("k8s-cpu-fast", interval_s=0.1).allocator
+    assert allocator._remembered.values.shape[1] == 200
+
+
 def test_all_of_the_applications_memory_is_given_out_and_stays_whatever_happens():
     fleet = driven("k8s-cpu-fast")
     given = list(fleet.bytes.values())

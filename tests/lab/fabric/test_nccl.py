@@ -13,6 +13,7 @@ from lab.fabric.run.world import build_world
 from tests.lab.fabric.sample_fabric import SENDS
 from twinbed import ScenarioError
 
+SEQUENCE = "NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_SEQUENCE_SIZE"
 CHANGES = sorted({row.first for row in nccl.table()})
 PATCHES = st.tuples(st.just(2), st.integers(3, 30), st.integers(0, 9))
 
@@ -100,6 +101,9 @@ def test_a_scenario_names_a_version_and_replaces_any_variable():
         ("{variables: {rnr_retry: 3}}", "NCCL sets it to 7"),
         ("{variables: {NCCL_IB_TIMEOUT: soon}}", "'soon' is not a whole number"),
         ("{variables: {NCCL_NET_MERGE_LEVEL: 3}}", "3 is not text"),
+        ("{variables: {NCCL_IB_QPS_PER_CONNECTION: 0}}", "0 is not one of 1 to 128"),
+        ("{variables: {NCCL_IB_TIMEOUT: 32}}", "32 is not one of 0 to 31"),
+        (f"{{variables: {{{SEQUENCE}: 11}}}}", "11 is not one of 1 to 10"),
         ("{versions: 2.18.1}", r"fabric\.nccl\.versions"),
     ],
 )

@@ -276,6 +276,8 @@ def test_a_timer_that_is_switched_off_never_ends():
         (Generator(4e-6, 0, 1, 1, 0.0, (), 0), 14, 7, "0 ranges"),
         (Generator(4e-6, 0, 0, 1, 0.0, (Range(1, 1, 1),), 0), 14, 7, "first_low"),
         (Generator(4e-6, 0, 1, 1, 2.0, (Range(1, 1, 1),), 0), 14, 7, "first_share"),
+        (Generator(2e-6, 0, 1, 1, 0.0, (Range(1, 1, 1),), 0), 14, 7, "power of two"),
+        (Generator(5e-6, 0, 1, 1, 0.0, (Range(1, 1, 1),), 0), 14, 7, "power of two"),
         (Generator(4e-6, 0, 1, 1, 0.0, (Range(1, 1, 1),), 20), 31, 7, "more than 20000"),
     ],
 )

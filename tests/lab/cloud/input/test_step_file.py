@@ -10,6 +10,7 @@ import pytest
 
 from lab.cli.main import call
 from lab.cloud.input import step_file
+from twin.cloud.steptime import StepTimes
 from twinbed import ScenarioError
 
 QUESTION = """
@@ -69,6 +70,28 @@ def test_what_is_not_given_is_usual_and_a_probe_has_its_own(tmp_path):
 def test_what_is_wrong_is_named(tmp_path, text, message):
     with pytest.raises(ScenarioError, match=message):
         step_file.load(write(tmp_path, text))
+
+
+OWN = """
+flops: 2.25e15
+memory_bytes: 180e9
+memory_bytes_s: 7.7e12
+link_bytes_s: 900e9
+network_bytes_s: 400e9
+"""
+
+
+def test_a_gpu_that_no_table_has_is_described_and_one_that_it_has_is_changed(tmp_path):
+    other = QUESTION.replace("h100_80gb", "b200")
+    asked, _ = step_file.load(write(tmp_path, other + OWN))
+    assert (set(asked.gpu), set(asked.flops), set(asked.link_bytes_s)) == ({"b200"}, {2.25e15}, {900e9})
+    assert StepTimes(asked.take([])).answer(asked.take([]), asked).extrapolated.all()
+    with pytest.raises(ScenarioError, match=r"no GPU 'b200' is known; .* give memory_bytes_s, link_bytes_s"):
+        step_file.load(write(tmp_path, other + "flops: 1e15\nmemory_bytes: 180e9\nnetwork_bytes_s: 4e11\n"))
+    cut, _ = step_file.load(write(tmp_path, QUESTION + "link_bytes_s: 32e9\n"))
+    assert (set(cut.link_bytes_s), set(cut.flops)) == ({32e9}, {989e12})
+    with pytest.raises(ScenarioError, match="no fp8"):
+        step_file.load(write(tmp_path, other + OWN + "precision: fp8\n"))
 
 
 def test_a_row_that_cannot_be_is_named(tmp_path):

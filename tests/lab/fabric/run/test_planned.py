@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lab.ask.scenario import build, with_overrides
+from lab.ask.scenario import build, expand, with_overrides
 from lab.cli.main import app
+from lab.fabric.input import fabric_of
+from lab.fabric.run.planned import plan_of
+from lab.fabric.run.world import build_world
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
-from twin.fabric.planner import BINS
+from twin.fabric.planner import BINS, Loss, Plan
 from twinbed import ScenarioError
 
 RAW = {
@@ -23,6 +26,12 @@ RAW = {
 
 def run(tmp_path, *changes):
     return run_scenario(with_overrides(build(RAW), changes), RunStore(tmp_path), jobs=1)
+
+
+def planned(*changes) -> Plan:
+    scenario = with_overrides(build(RAW), changes)
+    fleet = fabric_of(scenario).fleet
+    return plan_of(build_world(expand(scenario)[0]), fleet, fleet.plan)
 
 
 def test_gpu_hours_add_up_and_money_is_linear_in_the_price(tmp_path):
@@ -119,6 +128,45 @@ def test_an_interval_is_given_by_its_tier_s_name(tmp_path):
     ):  # fmt: skip
         with pytest.raises(ScenarioError, match=says):
             run(tmp_path, f"fabric.fleet.plan.{wrong}")
+
+
+def tiers(*rows) -> str:
+    made = (f"{{name: {name}, survives: {of}, save_s: {save}, restore_s: 1.0}}" for name, of, save in rows)
+    return f"fabric.fleet.plan.tiers=[{', '.join(made)}]"
+
+
+def test_the_tier_with_the_shortest_save_serves_a_failure_in_whatever_order_they_are_given():
+    slow, quick, dear = ("memory", "process", 5.0), ("peer", "node", 0.5), ("remote", "peers", 20.0)
+    first, other = (planned(tiers(*rows)) for rows in ((slow, quick, dear), (dear, quick, slow)))
+    assert first.tiers == other.tiers
+    by_name = {tier.name: tier for tier in first.tiers}
+    usual = sum(failure.deaths_per_s for failure in first.failures if failure.loss < Loss.PEERS)
+    assert by_name["peer"].interval_s == pytest.approx((2 * 0.5 / usual) ** 0.5)
+    assert by_name["memory"].interval_s == first.duration_s  # it serves none
+    two = planned(tiers(("store", "peers", 60.0), ("faster", "peers", 1.0)))
+    every = sum(failure.deaths_per_s for failure in two.failures)
+    assert two.tiers[1].interval_s == pytest.approx((2 * 1.0 / every) ** 0.5)
+
+
+@pytest.mark.parametrize("gpus", [8, 64, 1024])
+def test_a_small_fleet_restarts_no_faster_than_the_smallest_that_was_measured(gpus):
+    asked = planned(f"fabric.fleet.gpus={gpus}")
+    assert (asked.requeue_s, asked.update_s) == (454.0, 46.0)
+
+
+def test_a_single_node_has_no_peer_that_holds_a_copy(tmp_path):
+    alone, two = (planned(f"fabric.fleet.gpus={gpus}") for gpus in (8, 16))
+    assert {failure.loss for failure in alone.failures} == {Loss.PROCESS, Loss.PEERS}
+    assert Loss.NODE in {failure.loss for failure in two.failures}
+    with pytest.raises(ScenarioError, match="a single node has no groups"):
+        run(tmp_path, "fabric.fleet.gpus=8", "fabric.fleet.plan.replica_groups=2")
+
+
+def test_a_plan_may_have_a_million_gpus_and_a_simulation_of_iterations_fewer(tmp_path):
+    none, _ = run(tmp_path, "fabric.fleet.gpus=1048576", "fabric.fleet.days=1")
+    assert 0 < none.metrics["effective_share"] < 0.2
+    with pytest.raises(ScenarioError, match="need a plan"):
+        run(tmp_path, "fabric.fleet={gpus: 262144, days: 1}")
 
 
 def test_without_a_plan_a_fleet_is_simulated_iteration_by_iteration(tmp_path):
