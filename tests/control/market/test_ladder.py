@@ -191,5 +191,5 @@ def test_what_cannot_be_is_refused() -> None:
         Job(0.0)
     with pytest.raises(ScenarioError, match="baseline: no offer at the start"):
         offered("baseline", [offer("b", 1.0, 1.0)], HOME, GPU, 0.0)
-    with pytest.raises(ScenarioError, match=r"no offer at the start .*; the first price is 2.5 days"):
+    with pytest.raises(ScenarioError, match=r"dynamic: no offer .*; the first price is 2\.5 days later"):
         offered("dynamic", [offer("b", 1.0, 1.0)], HOME, GPU, -2.5 * DAY_S)

@@ -126,9 +126,9 @@ class Patient:
 
 
 def test_no_policy_costs_less_than_the_optimum_where_changes_fall_between_minutes(tmp_path):
-    """A zone has machines for a minute at a time, which begins at half of a minute."""
+    """A zone has machines in every other minute, which begins at half of a minute of the clock."""
     path = tmp_path / "trace.csv"
-    rows = [f"{90 * turn},a,{turn % 2},{1 + turn % 2}" for turn in range(400)]
+    rows = ["0,a,0,1", *(f"{30 + 60 * turn},a,{(turn + 1) % 2},1" for turn in range(400))]
     path.write_text("\n".join(["t_s,zone,available,spot_usd_h", *rows]))
     job = {"hours": 0.25, "deadline_hours": 1.0, "checkpoint_s": 1.0}
     given = {"trace": str(path), "job": job, "start_s": 0.0, "stop_s": 0.0, "notice_s": 0.0, "tick_s": 30.0}
