@@ -135,8 +135,9 @@ def _dealt(names: Sequence[str], n: int, random: np.random.Generator) -> list[st
 
 def _unused(asked: ClusterInput, drawn: _Drawn, queue: Sequence[str]) -> list[str]:
     """Return notes on servers on which no job can run, and on queues without a job."""
-    works = zip(asked.servers, (drawn.throughput[:, :, 0] > 0).any(axis=0).tolist(), strict=True)
-    idle = [name for name, used in works if asked.servers[name].count and not used]
+    used = set(np.flatnonzero((drawn.throughput[:, :, 0] > 0).any(axis=0)).tolist())
+    servers = enumerate(asked.servers.items())
+    idle = [name for place, (name, part) in servers if part.count and place not in used]
     empty = [name for name in asked.queues if name not in queue]
     notes = [f"No job can run on {', '.join(idle)}"] if idle else []
     return [*notes, f"No job is in queue {', '.join(empty)}"] if empty else notes
