@@ -185,12 +185,12 @@ class Static(FixedLimits):
             if sum_cores > application.cpu_limit_cores * (1 + _ROUNDING):
                 raise ScenarioError(
                     f"{plan} sum to {sum_cores:.6g} cores, above its limit of "
-                    f"{application.cpu_limit_cores:.6g}; lower the factor or raise the limit"
+                    f"{application.cpu_limit_cores:.6g}; lower static.factor or raise the limit"
                 )
             if sum_bytes > application.memory_limit_bytes:
                 raise ScenarioError(
                     f"{plan} sum to {sum_bytes} bytes of memory, above its limit of "
-                    f"{application.memory_limit_bytes}; lower the factor or raise the limit"
+                    f"{application.memory_limit_bytes}; lower static.factor or raise the limit"
                 )
 
 

@@ -5,6 +5,7 @@ For: these verbs. Not for: breaking (testbed.fabric.faults), or the testbed's ot
 
 from __future__ import annotations
 
+from shutil import which
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,8 +87,11 @@ def run_inside(
     """Run a command in a namespace of a fabric that is up. The exit code is the command's."""
     from testbed.fabric.capture import devices_at
     from testbed.fabric.links import popen_in
+    from twinbed import BackendError
 
     namespace, _ = devices_at(_loaded(name), place)
+    if which(command[0]) is None:
+        raise BackendError(f"{command[0]}: this machine has no such command")
     process = popen_in(namespace, command, stdin=None)
     try:
         code = process.wait()

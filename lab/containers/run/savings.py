@@ -22,7 +22,7 @@ _BASELINE = "static"
 _reserved = partial(Column, decimals=2, percent=True, section="reserved")
 
 COLUMNS = (
-    _reserved("against_static_share", "Reserved CPU against static, smaller saving"),
+    _reserved("against_static_share", "Reserved CPU, change from static"),
     _reserved(
         "against_static_refined_share", "… with refined samples", upto="against_static_refined_high_share"
     ),

@@ -59,8 +59,12 @@ def about(fabric: FabricInput) -> str:
     edge = fabric.topology
     spines = f", {edge.spines} spines" if edge.spines else ""
     if fabric.fleet is not None:
+        plan = fabric.fleet.plan
         whose = {"llama3": "Llama 3's", "stepfun": "StepFun's"}[fabric.fleet.rates]
-        return f"{fabric.fleet.gpus:,} GPUs for {fabric.fleet.days:g} days, faults as in {whose} fleet"
+        often = f"faults as in {whose} fleet"
+        if plan is not None:
+            often = f"{plan.failures_per_node_day:g} failures of a node of 8 a day"
+        return f"{fabric.fleet.gpus:,} GPUs for {fabric.fleet.days:g} days, {often}"
     hosts = f"{edge.hosts:,} hosts with {edge.uplinks} uplinks at {edge.tors} ToRs{spines}"
     return f"{hosts}; {_about(fabric.faults)}"
 

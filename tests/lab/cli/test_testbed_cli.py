@@ -233,6 +233,11 @@ def test_a_plan_that_cannot_be_is_refused_by_its_key(twinbed, tmp_path, text, sa
     assert said in twinbed("testbed", "up", tmp_path / "plan.yaml").refused
 
 
+def test_a_command_that_the_machine_lacks_is_named(twinbed, fabrics):
+    said = twinbed("testbed", "exec", "h0e0", "--", "no-such-command").refused
+    assert said == "no-such-command: this machine has no such command"
+
+
 def test_up_without_root_says_so(twinbed, monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert twinbed("testbed", "up").refused == "a fabric needs root: run the command with sudo"

@@ -46,6 +46,11 @@ def test_gpu_hours_add_up_and_money_is_linear_in_the_price(tmp_path):
     assert figures["lost_cost"] == 2 * figures["lost_gpu_h"]
 
 
+def test_a_plan_is_shown_with_its_own_rate_of_failures(tmp_path):
+    shown, _ = run(tmp_path, "fabric.fleet.plan.failures_per_node_day=0.5")
+    assert shown.manifest["about"] == "16,384 GPUs for 54 days, 0.5 failures of a node of 8 a day"
+
+
 def test_causes_bear_what_is_no_save_and_no_spare(tmp_path):
     figures, causes = (run(tmp_path)[0].metrics, run(tmp_path)[0].frame("causes"))
     deaths = causes.set_index("cause")["deaths"].drop("code change")
