@@ -205,7 +205,11 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str], option: str =
                 raise ScenarioError(
                     f"{where}: would be overwritten, {other} varies; set {other} or vary.{other}"
                 )
-        if "." not in key and key not in any_kind().model_fields and (owner := _policy_with(key, raw["policies"])):
+        if (
+            "." not in key
+            and key not in any_kind().model_fields
+            and (owner := _policy_with(key, raw["policies"]))
+        ):
             raise ScenarioError(f"{where}: unknown key; did you mean '{owner}.{key}'?")
         assign(raw, key, text if names_policy(key, raw["policies"]) else value, where)
     return build(raw, option)
