@@ -177,7 +177,7 @@ def _facts(source: str, trace: UsageTrace) -> Record:
         "shape": _about(trace),
         "has": ", ".join(carried),
         "all together": f"{together.mean():,.3f} cores mean, {together.max():,.3f} cores peak",
-        **{key: value for key, value in trace.metadata.items() if len(value) <= 200},
+        **{key: stdin.named(value) for key, value in trace.metadata.items() if len(value) <= 200},
     }
 
 

@@ -302,7 +302,9 @@ class ObjectStore(RunStore):
             cure = "; pip install 'twinbed[scale]'" if self.location.startswith("s3:") else ""
             raise StoreError(f"{self.location}: {printable(str(error))}{cure}") from None
         except Exception as error:
-            raise StoreError(f"{self.location}: {_line(error)}") from None
+            cure = "; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            cure = cure if type(error).__name__ == "NoCredentialsError" else ""
+            raise StoreError(f"{self.location}: {_line(error)}{cure}") from None
 
 
 class _ObjectShelf:

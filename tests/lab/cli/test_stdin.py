@@ -38,6 +38,14 @@ def test_a_trace_comes_from_standard_input(twinbed, pipe, csv_path, tmp_path):
     assert not list(tmp_path.glob("twinbed-stdin-*"))
 
 
+def test_a_history_from_standard_input_shows_no_path_of_its_copy(twinbed, pipe):
+    line = 'container_cpu_usage_seconds_total{{namespace="a",pod="b-0",container="c"}} {0} {0}\n'
+    pipe(("".join(line.format(time_s) for time_s in range(1, 9)) + "# EOF\n").encode())
+    shown = twinbed("traces", "inspect", "-")
+    assert shown.code == 0, shown.err
+    assert "twinbed-stdin" not in shown.out
+
+
 def test_a_recording_in_parquet_comes_from_standard_input(twinbed, pipe, trace_path):
     pipe(trace_path.read_bytes())
     assert twinbed("traces", "inspect", "-").code == 0

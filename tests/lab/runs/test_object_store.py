@@ -282,7 +282,7 @@ class TestBadAddress:
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         monkeypatch.setenv("HOME", str(tmp_path))
         fsspec.filesystem("s3").clear_instance_cache()
-        with pytest.raises(StoreError, match=r"s3://runs/x: .*[Cc]redentials"):
+        with pytest.raises(StoreError, match=r"s3://runs/x: .*[Cc]redentials; set AWS_ACCESS_KEY_ID and"):
             store_at("s3://runs/x")
         fsspec.filesystem("s3").clear_instance_cache()
 
