@@ -75,6 +75,7 @@ def _has_tests_of(part: str, path: Path) -> bool:
     return path.suffix == ".py" and PARTS[part](_is_real(path), path.read_text(encoding="utf-8"))
 
 
+@cache
 def _is_real(path: Path) -> bool:
     return any(path.is_relative_to(Path(__file__).parent / folder) for folder in REAL)
 
