@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -74,6 +75,7 @@ def _has_tests_of(part: str, path: Path) -> bool:
     return path.suffix == ".py" and PARTS[part](_is_real(path), path.read_text(encoding="utf-8"))
 
 
+@cache
 def _is_real(path: Path) -> bool:
     return any(path.is_relative_to(Path(__file__).parent / folder) for folder in REAL)
 
@@ -81,6 +83,20 @@ def _is_real(path: Path) -> bool:
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Name bytes and long texts by their argument. Bytes may hold a time, and two workers then disagree."""
     return argname if isinstance(val, bytes) or (isinstance(val, str) and len(val) > LONGEST_ID) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep Python's collector of garbage from what the imports made, all of which stays until the end.
+
+    The collector would walk through millions of these objects again and again, here and in the tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,8 +1,10 @@
 """A small trace as a file, and a store with its four runs."""
 
 import sys
+from functools import cache
 
 import pytest
+import typer.main
 
 from lab.ask.scenario import build
 from lab.cli.main import call
@@ -52,6 +54,15 @@ def store_path(tmp_path, monkeypatch):
     root = tmp_path / "store"
     monkeypatch.setenv("TWINBED_STORE", str(root))
     return root
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _verbs_are_built_once():
+    """Typer builds the commands of all verbs for every call. A program makes one call, the tests hundreds."""
+    build = typer.main.get_command
+    typer.main.get_command = cache(build)
+    yield
+    typer.main.get_command = build
 
 
 @pytest.fixture

@@ -1,6 +1,9 @@
 """A page under test, over stored runs, in this process or in a real browser."""
 
+from functools import cache
+
 import pytest
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
@@ -11,6 +14,15 @@ from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 from tests.lab.explorer.journey import APP, CHROMIUM, FLAGS, PATIENCE_S, serve
 from tests.lab.sample_cells import MANIFEST
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _packages_are_scanned_once():
+    """Every AppTest scans all installed packages for components of Streamlit, for a third of a second."""
+    scan = manifest_scanner.scan_component_manifests
+    manifest_scanner.scan_component_manifests = cache(scan)
+    yield
+    manifest_scanner.scan_component_manifests = scan
 
 
 @pytest.fixture(scope="session")
