@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lab.ask.scenario import expand, load
+from traces.load import shipped
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 SHARED = {"E3": "E2", "E8": "E2", "E10": "E2", "beyond": "E2"}
@@ -19,6 +20,8 @@ def test_every_scenario_expands_and_asks_a_question(path):
     assert scenario.title
     assert scenario.question
     assert expand(scenario)
+    trace = getattr(scenario, "trace", None)
+    assert trace is None or trace.source in shipped()
 
 
 @pytest.mark.parametrize("stem", SHARED)

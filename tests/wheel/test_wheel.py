@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import pytest
 from numba.core.caching import UserWideCacheLocator as Locator
 
 from lab.cli import packages
-from tests.lab.connect.servers import http_server
+from tests.lab.connect.servers import free_port, http_server
 from tests.pages import HOW_TOS, TUTORIAL, blocks
 from tests.wheel import how_tos
 from tests.wheel.waiting import CLIENT
@@ -173,12 +172,6 @@ def waiting(installed, user, home):
 def forked(bash, waiting):
     """Return a function that runs `twinbed` from bash, without the time of its start."""
     return lambda *arguments: bash(f'PATH={waiting}:$PATH; "$@"; exit $?', "bash", "twinbed", *arguments)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @pytest.mark.parametrize(
