@@ -3,7 +3,6 @@
 The environment is made with pip, from the declared dependencies: it proves that they are enough.
 """
 
-import filecmp
 import os
 import re
 import shutil
@@ -16,7 +15,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from numba.core.caching import UserWideCacheLocator as Locator
 
 from lab.cli import packages
 from tests.lab.connect.servers import free_port, http_server
@@ -80,31 +78,7 @@ def installed(wheel, user, home) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(home / "venv" / "bin" / "python")]
     asked = ["install", "--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt"), f"{wheel}[explorer]"]
     subprocess.run([*pip, *asked], check=True, env=KEPT)
-    give_kernels(home)
     return home / "venv" / "bin"
-
-
-def give_kernels(home: Path) -> None:
-    """Give the user the kernels that Numba compiled in the checkout, which takes minutes.
-
-    Numba uses a kernel only if its source is unchanged, or the time of a change. The times are the checkout's
-    for files of the same content. The kernels of the package lab are left out, so that the user compiles some
-    and keeps them.
-    """
-    site = next((home / "venv" / "lib").glob("python3*")) / "site-packages"
-    cache = Path(at_home(home)["HOME"], ".cache", "numba")
-    for name in set(packages.NAMES) - {"lab"}:
-        for path in (ROOT / name).rglob("*.py"):
-            ours = site / path.relative_to(ROOT)
-            if ours.exists() and filecmp.cmp(path, ours, shallow=False):
-                os.utime(ours, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-        for kernel in (ROOT / name).rglob("__pycache__/*.nb[ic]"):
-            source = site / kernel.relative_to(ROOT).parents[1] / "any.py"
-            kept = cache / Locator.get_suitable_cache_subpath(source)
-            kept.mkdir(parents=True, exist_ok=True)
-            shutil.copy(kernel, kept)
-    for path in cache.parent.parent.rglob("*"):
-        path.chmod(0o777)
 
 
 def at_home(home: Path) -> dict[str, str]:
