@@ -140,6 +140,7 @@ def address(server, shown_store):
 @pytest.fixture(scope="package")
 def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
+    playwright.expect.set_options(timeout=PATIENCE_S * 1000)
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield chromium
@@ -166,7 +167,6 @@ def context(browser):
 
 @pytest.fixture
 def page(context, address):
-    pytest.importorskip("playwright.sync_api").expect.set_options(timeout=PATIENCE_S * 1000)
     opened = context.new_page()
     opened.goto(f"{address}/containers")
     yield opened

@@ -16,7 +16,6 @@ expect = playwright.expect
 def test_text_has_enough_contrast(browser, address, scheme):
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
     context.set_default_timeout(PATIENCE_S * 1000)
-    expect.set_options(timeout=PATIENCE_S * 1000)
     for path, heading in (("services?app=teastore", "Calls between"), ("cloud?cloud_asked=yes", "What if")):
         page = context.new_page()
         page.goto(f"{address}/{path}")
