@@ -42,7 +42,7 @@ _COMMON = (
     _PILLAR,
     Column("run", "Name"),
     Column("state", "State"),
-    Column("process", "Process"),
+    Column("process", "Process", identifier=True),
     Column("processes", "Processes inside", decimals=0),
     Column("networks", "Links and namespaces", decimals=0),
 )
@@ -60,7 +60,7 @@ _PLURAL = re.compile(r"s\b")
 _BESIDES = Column("besides", "Besides")
 _ENDPOINTS = (
     Column("endpoint", "Endpoint"),
-    Column("vni", "VNI", decimals=0),
+    Column("vni", "VNI", identifier=True),
     Column("address", "Address"),
     Column("mac", "MAC"),
     Column("host", "Host"),
@@ -70,11 +70,11 @@ _ENDPOINTS = (
 _PACKET = (
     Column("at_ms", "At", "ms", 3), Column("device", "Device"), Column("protocol", "Protocol"),
     Column("source", "From"), Column("destination", "To"), Column("size_bytes", "Bytes", decimals=0),
-    Column("vni", "VNI", decimals=0), Column("inner_source", "Inner from"),
+    Column("vni", "VNI", identifier=True), Column("inner_source", "Inner from"),
     Column("inner_destination", "Inner to"), Column("bfd_state", "BFD"),
     Column("bfd_multiplier", "Multiplier", decimals=0), Column("bfd_interval_s", "Interval", "s", 3),
-    Column("opcode", "Operation"), Column("queue_pair", "QP", decimals=0),
-    Column("sequence", "PSN", decimals=0),
+    Column("opcode", "Operation"), Column("queue_pair", "QP", identifier=True),
+    Column("sequence", "PSN", identifier=True),
 )  # fmt: skip
 _CONTAINERS, _FABRIC = "containers", "fabric"
 _LIVE, _LEFT, _UNSEEN = "live", "left over", "owner not visible"
@@ -150,7 +150,7 @@ def up(
 ) -> None:
     """Make a fabric of hosts and ToRs in namespaces of this machine, and wait until it has converged.
 
-    It stays until `twinbed testbed down NAME`. Ctrl-C removes everything made so far. Needs root.
+    It stays until `twinbed testbed down --name NAME`. Ctrl-C removes everything made so far. Needs root.
     """
     from lab.fabric.real.plan_file import plan
     from testbed.fabric.up import up as make
@@ -233,7 +233,7 @@ def status(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = F
 @app.command("down")
 def down(
     name: Annotated[
-        str | None, argument("[FABRIC]", "This fabric only. Default: what killed runs left.")
+        str | None, option("NAME", "Remove this fabric only. Default: what killed runs left.")
     ] = None,
     everything: Annotated[bool, flag("--all", "Also end live runs and fabrics, and remove them.")] = False,
     form: FormatOption = Format.TABLE,
@@ -248,7 +248,7 @@ def down(
     from testbed.fabric import leftovers as fabric_leftovers
 
     if name is not None and everything:
-        raise typer.BadParameter("give a fabric's name or --all, not both")
+        raise typer.BadParameter("give --name or --all, not both")
     removed = () if name is not None else of_containers.down(detect(), live=everything)
     fabrics = fabric_leftovers.down(name, everything=everything)
     count = len(removed) + len(fabrics)
@@ -262,7 +262,7 @@ def down(
                 if fabric.alive
                 else f"{fabric.name}: its lock is not in this /run, so it may be in use"
             )
-            notes.append(f"{what}: twinbed testbed down {fabric.name} removes it.")
+            notes.append(f"{what}: twinbed testbed down --name {fabric.name} removes it.")
     rows = _rows(removed, fabrics, look=False)
     emit(Result(_columns(form), rows, notes=tuple(notes)), form)
 
@@ -293,7 +293,7 @@ def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
     first = fabric.hosts[0].endpoints[0].namespace
     notes: tuple[str, ...] = (
         f"Run something there: sudo nsenter --net=/run/netns/{first} COMMAND",
-        f"Remove it: sudo twinbed testbed down {fabric.plan.name}",
+        f"Remove it: sudo twinbed testbed down --name {fabric.plan.name}",
     )
     own = [host.namespace for host in fabric.hosts if not host.storage]
     own += [tor.namespace for tor in fabric.tors]

@@ -110,7 +110,9 @@ def remove(name: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     left: list[Path] = [*ownership.namespaces_of(name), *ownership.frr_folders_of(name)]
     if left:
-        raise BackendError(f"{left[0]}: cannot be removed; run as root: sudo twinbed testbed down {name}")
+        raise BackendError(
+            f"{left[0]}: cannot be removed; run as root: sudo twinbed testbed down --name {name}"
+        )
     state.forget(name)
 
 

@@ -90,7 +90,7 @@ def read(name: str) -> FabricState:
         ) from None
     except (OSError, ValueError, KeyError, TypeError, ScenarioError) as error:
         raise BackendError(
-            f"{path}: cannot be understood ({error}); remove it: twinbed testbed down {name}"
+            f"{path}: cannot be understood ({error}); remove it: twinbed testbed down --name {name}"
         ) from error
 
 
@@ -135,7 +135,7 @@ def taken(name: str) -> str:
     """Return the error message for a name that is in use."""
     return (
         f"a fabric {name} is up already; take another name (--name), "
-        f"or remove it first: twinbed testbed down {name}"
+        f"or remove it first: twinbed testbed down --name {name}"
     )
 
 

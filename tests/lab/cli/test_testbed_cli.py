@@ -133,13 +133,13 @@ def test_status_of_a_fabric_says_what_it_has_and_lacks(twinbed, here, fabrics, m
 def test_down_takes_a_fabric_only_by_its_name_or_with_all(twinbed, here, fabrics):
     fabrics.append(FABRIC)
     left = twinbed("testbed", "down")
-    assert "Still up: twinbed testbed down lab1 removes it." in left.out
+    assert "Still up: twinbed testbed down --name lab1 removes it." in left.out
     assert fabrics == [FABRIC]
-    assert "1 removed." in twinbed("testbed", "down", "lab1").out
+    assert "1 removed." in twinbed("testbed", "down", "--name", "lab1").out
     assert (fabrics, here) == ([], [False])
     fabrics.append(FABRIC)
     assert "3 removed." in twinbed("testbed", "down", "--all").out
-    assert "not both" in twinbed("testbed", "down", "lab1", "--all").refused
+    assert "not both" in twinbed("testbed", "down", "--name", "lab1", "--all").refused
 
 
 def test_up_makes_what_the_file_and_the_options_say(twinbed, tmp_path, monkeypatch):
@@ -157,7 +157,7 @@ def test_up_makes_what_the_file_and_the_options_say(twinbed, tmp_path, monkeypat
     wanted = Plan("lab1", hosts=3, storage=1, tenants=(7, 8), peer_link=True, bfd=BfdTimers(0.1, 3))
     assert made == [replace(wanted, fast_path=True)]
     assert "tb-lab1-h2e0" in shown.out
-    assert "sudo twinbed testbed down lab1" in shown.out
+    assert "sudo twinbed testbed down --name lab1" in shown.out
     rows = twinbed("testbed", "up", "--format", "json").rows
     assert [each["address"] for each in rows] == ["10.0.1.1/16", "10.0.2.1/16"]
 

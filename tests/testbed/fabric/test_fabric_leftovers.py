@@ -207,7 +207,7 @@ def test_a_fabric_whose_run_is_elsewhere_is_left_alone_unless_it_is_named(fabric
             (standing,) = [fabric for fabric in leftovers.standing() if fabric.name == NAME]
             assert standing.alive is None
             assert NAME not in [fabric.name for fabric in leftovers.down()]
-            with pytest.raises(BackendError, match=f"twinbed testbed down {NAME}"):
+            with pytest.raises(BackendError, match=f"twinbed testbed down --name {NAME}"):
                 leftovers.make_way(NAME)
             assert folder.exists()
             # Before this machine was started, nobody can have made what is in use.
