@@ -139,7 +139,6 @@ def failover_of(
     common = PortFailover(
         recovery=recovery,
         probe_delay_s=of(f"{_FAILOVER}_PROBE_DELAY") / _MS,
-        attempts=int(of(f"{_FAILOVER}_MAX_ATTEMPTS")),
         receiver_lag_s=receiver_lag_s,
     )
     if not recovery:

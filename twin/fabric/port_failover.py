@@ -31,7 +31,7 @@ class PortFailover:
 
     ports: number of ports of a fused adapter, 1 to 4. recovery: whether ports are used again after a failure.
     probe_delay_s, probe_rtt_s: time from an error to the probe, and round trip of the probe, s.
-    resend_s: time to send the missing parts again, s. attempts: number of probes of one request.
+    resend_s: time to send the missing parts again, s.
     receiver_lag_s: delay until the receiver notices the error, s (0 to the error's own time).
     start_s: time from the error until recovery begins, s. ack_s: time that a batch waits for an
     acknowledgement, s.
@@ -44,7 +44,6 @@ class PortFailover:
     probe_delay_s: float = 0.01
     probe_rtt_s: float = 0.0
     resend_s: float = 0.0
-    attempts: int = 1
     receiver_lag_s: float = 0.0
     start_s: float = 0.2
     interval_s: float = 0.5
@@ -59,7 +58,7 @@ class PortFailover:
             raise ScenarioError(
                 f"nccl: it fuses 1 to {_MOST_PORTS} ports into an adapter, not {self.ports}: fewer uplinks"
             )
-        if self.tries < 1 or self.batches < 1 or self.attempts < 1:
+        if self.tries < 1 or self.batches < 1:
             raise ScenarioError("nccl: give attempts of 1 or more")
         times = (self.probe_delay_s, self.probe_rtt_s, self.resend_s, self.receiver_lag_s, self.start_s)
         if min(*times, self.interval_s) < 0 or min(self.ack_s, self.alive_s) <= 0:
