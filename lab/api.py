@@ -226,7 +226,7 @@ def sweep(
         chosen = seeds_of(seeds if isinstance(seeds, Collection) else [], "seeds")
     part, place, target = Shard.parse(shard), chosen_engine(engine, jobs), Store(store)
     with Rate(wanted=progress) as rate:
-        # Many points take minutes to check.
+        # Many points take a while to check.
         made = points_of(question, texts, None if points is None else Path(points))
         plan = SweepPlan(question.name, made, chosen, part)
         rule = None if until is None else Until.parse(until, plan.kind)

@@ -9,8 +9,9 @@ user's own is `FILE.py:CLASS(KEY=VALUE, …)` or an entry point (twinbed.own). N
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from control.allocator import POLICIES, make, settings
@@ -21,6 +22,10 @@ from twinbed.own import Own, find
 
 Value = bool | int | float | str
 """A parameter's value, or one element of a parameter with several values."""
+
+
+_MOST_KEPT = 1_000
+"""Most texts whose policies are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,8 @@ class PolicySpec:
             return dict(self.own.parameters)
         if self.name not in POLICIES:
             return {}
-        values = asdict(settings(self.name, dict(self.parameters)))
+        checked = settings(self.name, dict(self.parameters))
+        values = {entry.name: getattr(checked, entry.name) for entry in fields(checked)}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
@@ -89,6 +95,12 @@ def parse(text: str) -> PolicySpec:
     if mine is not None:
         guard.usable(dict(mine.arguments), f"policy {mine.label}")
         return PolicySpec(mine.name, own=mine)
+    return _shipped(text)
+
+
+@lru_cache(_MOST_KEPT)
+def _shipped(text: str) -> PolicySpec:
+    """Return the policy of twinbed's own that a text names; the points of a sweep repeat the same few."""
     name, *pairs = text.split(":")
     parameters: dict[str, str] = {}
     for pair in pairs:
@@ -108,8 +120,8 @@ def names() -> list[str]:
 
 def files(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the files of the user's own policies among these texts."""
-    specs = [parse(text) for text in texts]
-    return tuple(spec.own.place for spec in specs if spec.own is not None and spec.own.place)
+    named = [find(text, *kinds.groups()) for text in texts]
+    return tuple(mine.place for mine in named if mine is not None and mine.place)
 
 
 def _spec(name: str, parameters: Mapping[str, object]) -> PolicySpec:

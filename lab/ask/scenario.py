@@ -120,13 +120,15 @@ class RunSpec:
 
     def resolved(self) -> dict[str, Any]:
         """Return everything that the result depends on, except file contents, in JSON types with defaults."""
+        return {**self.conditions(), "policy": self.policy.identity(), "seed": self.seed}
+
+    def conditions(self) -> dict[str, Any]:
+        """Return what `resolved` returns, without the policy and the seed."""
         derived = self.scenario.derived(self.calibration)
         conditions = self.scenario.model_dump(mode="json", exclude=_NOT_CONDITIONS | set(derived))
         absent = [section for section in kinds.of(self.scenario).sections if conditions[section] is None]
         return {
             **{key: value for key, value in conditions.items() if key not in absent},
-            "policy": self.policy.identity(),
-            "seed": self.seed,
             **derived,
         }
 
@@ -182,6 +184,15 @@ def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Sce
 
 
 def with_overrides(scenario: Scenario, assignments: Sequence[str], option: str = "--set") -> Scenario:
+    """Return the scenario with `KEY=VALUE` assignments applied in order, with its variants checked, too. See
+    `changed`.
+    """
+    made = changed(scenario, assignments, option)
+    variants(made, option)
+    return made
+
+
+def changed(scenario: Scenario, assignments: Sequence[str], option: str) -> Scenario:
     """Return the scenario with `KEY=VALUE` assignments applied in order; values are YAML.
 
     KEY is as in lab.ask.scenario. A key that varies becomes fixed to VALUE; `vary.KEY=[…]` lets it
@@ -212,7 +223,7 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str], option: str =
         ):
             raise ScenarioError(f"{where}: unknown key; did you mean '{owner}.{key}'?")
         assign(raw, key, text if names_policy(key, raw["policies"]) else value, where)
-    return build(raw, option)
+    return _validated(raw, option)
 
 
 def _policy_with(parameter: str, texts: Sequence[str]) -> str:
@@ -223,8 +234,10 @@ def _policy_with(parameter: str, texts: Sequence[str]) -> str:
 
 def paths_in(scenario: Scenario) -> dict[str, str]:
     """Return the texts that may be paths, by their dotted key."""
-    texts = {}
+    texts, sections = {}, type(scenario).model_fields
     for key in kinds.paths():
+        if key.partition(".")[0] not in sections:
+            continue
         value: Any = scenario
         for step in key.split("."):
             value = value.get(step) if isinstance(value, dict) else getattr(value, step, None)

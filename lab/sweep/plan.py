@@ -35,7 +35,7 @@ class Cell:
     point: number of the point.
     policy: the policy as the scenario names it, without the point's changes.
     spec: specification of its runs, whose seed is replaced.
-    asked: everything that its runs depend on besides seed, code and files' contents, as JSON.
+    asked: SHA-256 of everything that its runs depend on besides seed, code and files' contents.
     owner: number of the first cell that asks the same.
     """
 
@@ -105,11 +105,14 @@ class SweepPlan:
             texts = point.scenario.policies
             parsed = [policies.parse(text) for text in texts]
             unique = len({policy.name for policy in parsed}) == len(texts) == len(first)
-            for text, policy in zip(texts, parsed, strict=True):
-                spec = RunSpec(point.scenario, policy, 0, calibrations[path], str(number))
-                asked = json.dumps([spec.resolved(), spec.calibration.sha256], sort_keys=True)
+            specs = [RunSpec(point.scenario, policy, 0, calibrations[path], str(number)) for policy in parsed]
+            alike = hashlib.sha256(_json([specs[0].conditions(), calibrations[path].sha256]))
+            for text, spec in zip(texts, specs, strict=True):
+                hashed = alike.copy()
+                hashed.update(_json(spec.policy.identity()))
+                asked = hashed.hexdigest()
                 owner = owners.setdefault(asked, len(cells))
-                cells.append(Cell(number, policy.name if unique else text, spec, asked, owner))
+                cells.append(Cell(number, spec.policy.name if unique else text, spec, asked, owner))
         return cells
 
     @property
@@ -161,5 +164,9 @@ class SweepPlan:
             {file: sha256_of(Path(file)) for file in sorted(files) if Path(file).is_file()},
             code_sha256(),
         ]
-        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(_json(asked)).hexdigest()
         return f"{self.name}-{digest[:_DIGITS]}"
+
+
+def _json(data: object) -> bytes:
+    return json.dumps(data, sort_keys=True).encode()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.ask import guard
-from lab.ask.scenario import Scenario, variants, with_overrides
+from lab.ask.scenario import Scenario, changed, variants
 from lab.runs.formats import Value
 from twinbed import ScenarioError
 from twinbed.files import MIB, read_user_text
@@ -64,7 +64,7 @@ def points(scenario: Scenario, vary: Sequence[str], table: Path | None) -> list[
         twice = set(row) & set(varied)
         if twice:
             raise ScenarioError(f"{where}: {min(twice)} is varied by --vary, too")
-        base = with_overrides(
+        base = changed(
             scenario.model_copy(update={"seeds": [0]}),
             [
                 *(f"{key}={value}" for key, value in row.items()),

@@ -189,3 +189,10 @@ def test_a_file_without_keys_is_told_what_is_expected(tmp_path):
     (tmp_path / "empty.yaml").touch()
     with pytest.raises(ScenarioError, match=r"empty\.yaml: empty file; expected keys"):
         read_keys(tmp_path / "empty.yaml", "keys")
+
+
+@given(st.from_regex(r"-?[0-9]{1,17}(\.[0-9]{1,17})?", fullmatch=True))
+def test_a_plain_number_is_read_as_yaml_reads_it_in_a_list(text):
+    (listed,) = parse(f"[{text}]", "x")
+    alone = parse(text, "x")
+    assert (type(alone), alone) == (type(listed), listed)

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from lab.ask.scenario import build
+from lab.ask import scenario
+from lab.ask.scenario import build, with_overrides
 from lab.sweep.plan import Shard, SweepPlan
 from lab.sweep.points import points, seeds
 from lab.sweep.rules import Limit, Until, metric_named
@@ -142,11 +143,26 @@ def test_a_sweep_that_is_too_large_is_refused(dice, monkeypatch):
 
 def test_too_many_points_are_refused_before_one_is_checked(dice, monkeypatch, tmp_path):
     (tmp_path / "points.csv").write_text("dice.throws\n" + "5\n" * 200_001)
-    monkeypatch.setattr("lab.sweep.points.with_overrides", None)
+    monkeypatch.setattr("lab.sweep.points.changed", None)
     with pytest.raises(ScenarioError, match="200,001 runs; a sweep has at most 200,000"):
         points(dice, [], tmp_path / "points.csv")
     with pytest.raises(ScenarioError, match="400,002 runs"):
         points(dice, ["title=a,b"], tmp_path / "points.csv")
+
+
+def test_each_point_of_a_file_is_checked_twice_at_most(dice, monkeypatch, tmp_path):
+    (tmp_path / "points.csv").write_text("dice.throws\n" + "".join(f"{number}\n" for number in range(1, 31)))
+    varied = with_overrides(dice, ["vary={title: [a, b]}"])
+    checked, own = [], scenario._validated
+    monkeypatch.setattr(scenario, "_validated", lambda raw, where: checked.append(raw) or own(raw, where))
+    made = points(varied, [], tmp_path / "points.csv")
+    # Once as a line of the file, and once as a combination of the scenario's own values.
+    assert (len(made), len(checked)) == (60, 30 + 60)
+
+
+def test_a_cell_holds_a_hash_of_its_question_so_that_many_need_little_memory(trace):
+    plan = SweepPlan("t", points(trace, ["escra.kappa=0.5,1"], None), [0])
+    assert {len(cell.asked) for cell in plan.cells} == {64}
 
 
 def test_a_metric_is_found_by_a_part_of_its_key(trace):
