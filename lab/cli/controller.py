@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli.exporting import MetricsOption, Place, place, served
-from lab.cli.options import argument, option, write
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, write
+from lab.runs.formats import Column, Result
 from twinbed import ScenarioError
 from twinbed.text import printable
 
@@ -29,6 +30,13 @@ DEFAULT_PKI = Path("/etc/twinbed/controller")
 
 PkiOption = Annotated[Path, option("FOLDER", "Folder of the authority, readable by its owner only.", "--pki")]
 DaysOption = Annotated[int, option("N", "Days until the certificate expires.", "--days", min=1, max=3650)]
+
+_ENROLLED = (
+    Column("agent", "Agent"),
+    Column("file", "File"),
+    Column("expires", "Good until"),
+    Column("serial", "Serial number"),
+)
 
 app = typer.Typer(help="Decide for containers on several hosts.", no_args_is_help=True)
 
@@ -48,6 +56,8 @@ def enroll(
     out: Annotated[Path | None, option("FILE", "File to write. Default: NAME.pem in this folder.")] = None,
     pki: PkiOption = DEFAULT_PKI,
     days: DaysOption = 365,
+    form: FormatOption = Format.TABLE,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Make an agent's certificate.
 
@@ -61,7 +71,9 @@ def enroll(
     serial = certificates.serial_of(identity.certificate)
     revocations.note_issued(pki, name, serial)
     certificates.write_private(path, identity.bundle())
-    write(f"{path}: agent {name}, good until {identity.expires:%Y-%m-%d}, serial number {serial:x}\n")
+    expires = f"{identity.expires:%Y-%m-%d}"
+    row = {"agent": name, "file": str(path), "serial": f"{serial:x}", "expires": expires}
+    emit(Result(_ENROLLED, (row,)), form)
 
 
 @app.command("revoke")

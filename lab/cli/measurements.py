@@ -10,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, write
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option
 from lab.runs.formats import Column, Record, Result
-from twinbed.text import counted
 
 app = typer.Typer(no_args_is_help=True, help="The database of past runs for recommenders.")
 _PathOption = Annotated[
@@ -30,10 +29,19 @@ _COLUMNS = (
     Column("configurations", "configurations"),
 )
 
+_IMPORTED = (
+    Column("database", "Database"),
+    Column("runs", "Runs in the file", decimals=0),
+    Column("added", "Added", decimals=0),
+)
+
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, argument("FILE.csv", "One run per row.")], measurements: _PathOption = None
+    file: Annotated[Path, argument("FILE.csv", "One run per row.")],
+    measurements: _PathOption = None,
+    form: FormatOption = Format.TABLE,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Add the runs of a CSV file that the database has not yet, all or none.
 
@@ -47,8 +55,8 @@ def import_(
     database = Measurements(measurements)
     runs = read_csv(file)
     added = database.add_new(runs)
-    there = f"; {len(runs) - added:,} already there" if added < len(runs) else ""
-    write(f"{added:,} of {counted(len(runs), 'run')} added to {database.path}{there}\n")
+    row = {"database": str(database.path), "runs": len(runs), "added": added}
+    emit(Result(_IMPORTED, (row,)), form)
 
 
 @app.command("list")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli.ladder import ladder
-from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, write
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option
 from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
 from twinbed.text import counted
@@ -122,6 +122,7 @@ def update(
             "which fetches it.",
         ),
     ] = None,
+    form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
     """Add the prices of Spare Cores (CC-BY-SA-4.0) to those that ship.
@@ -133,7 +134,8 @@ def update(
 
     with Bar(1, wanted=not no_progress, preparing="reading prices") as bar:
         count = price_list.update(source, lambda share: bar("prices", share))
-    write(f"{counted(count, 'price')} in {price_list.default_path()}\n")
+    columns = (Column("path", "Kept in"), Column("prices", "Prices", decimals=0))
+    emit(Result(columns, ({"path": str(price_list.default_path()), "prices": count},)), form)
 
 
 def _of(rows: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:

@@ -34,7 +34,7 @@ RunArgument = Annotated[str, argument("RUN", "A run id, or a unique beginning of
 _LISTED = (
     Column("id", "Run"),
     Column("policy", "Policy"),
-    Column("seed", "Seed"),
+    Column("seed", "Seed", identifier=True),
     Column("created_at", "Made (UTC)"),
     Column("bytes", "Size", "bytes"),
     Column("tags", "Tags"),
@@ -48,6 +48,10 @@ _TOTALS = (
     Column("oldest", "Oldest (UTC)"),
     Column("newest", "Newest (UTC)"),
 )
+_IDENTIFIERS = frozenset(
+    {"seed", "job", "server", "request", "parent", "period", "fault", "source", "destination", "uplink"}
+)
+"""Columns of runs' tables whose numbers are names."""
 _SHOWN = 1_000
 """Largest number of runs in a table for people."""
 
@@ -327,7 +331,7 @@ def _read_at(moments: Any) -> Any:
 
 def from_frame(frame: Any, facts: dict[str, str | int]) -> Result:
     """Return a pandas DataFrame as a result, with its column names as keys and headings."""
-    columns = tuple(Column(str(name), str(name)) for name in frame.columns)
+    columns = tuple(Column(name, name, identifier=name in _IDENTIFIERS) for name in map(str, frame.columns))
     return Result(columns, tuple(_record(row) for row in frame.to_dict("records")), facts)
 
 

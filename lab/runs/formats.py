@@ -48,6 +48,7 @@ class Column:
     key: key in JSON, CSV and records
     title, unit: heading for people; the unit is also in JSON, where "1" is a pure number
     decimals: digits after the point; None: text, or an unrounded number
+    identifier: the number is a name, such as a seed; people see its digits without separators
     percent: people see the share as a percentage
     spread: key of the half-width that is printed as `± x` beside the value
     censored: key of the flag for a lower bound, which is printed as `> x`
@@ -60,6 +61,7 @@ class Column:
     title: str
     unit: str = ""
     decimals: int | None = None
+    identifier: bool = False
     percent: bool = False
     spread: str = ""
     censored: str = ""
@@ -232,9 +234,12 @@ def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -
 def cell(row: Record, column: Column) -> str:
     """Return a record's value under a column in the form for people: with its spread, as a bound or as an
     interval."""
+    value = row.get(column.key)
+    if column.identifier and isinstance(value, int | float) and not math.isnan(value):
+        return f"{value:.0f}"
     own = row.get(column.digits)
     decimals = own if isinstance(own, int) else column.decimals
-    text = shown(row.get(column.key), decimals, percent=column.percent)
+    text = shown(value, decimals, percent=column.percent)
     if text == ABSENT:
         return text
     if row.get(column.censored):

@@ -93,7 +93,7 @@ def agree(rows: Sequence[Compared]) -> bool:
 
 
 _COLUMNS = (
-    Column("variant", "Variant"), Column("policy", "Policy"), Column("seed", "Seed", decimals=0),
+    Column("variant", "Variant"), Column("policy", "Policy"), Column("seed", "Seed", identifier=True),
     Column("runs", "Real runs", decimals=0), Column("twin_usd", "Twin cost", "$", 2),
     Column("testbed_usd", "Testbed cost", "$", 2), Column("cost_error", "Error", "1", 1, percent=True),
     Column("twin_h", "Twin end", "h", 2), Column("testbed_h", "Testbed end", "h", 2),

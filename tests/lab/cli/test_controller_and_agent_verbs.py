@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import socket
@@ -85,9 +86,11 @@ def test_an_agent_name_with_shell_characters_is_refused(pki, capsys):
 
 
 def test_revoking_needs_an_agent_that_was_enrolled(pki, tmp_path, capsys):
-    for _ in range(2):
-        assert call(["controller", "enroll", "h1", "--pki", str(pki), "--out", str(tmp_path / "h1.pem")]) == 0
-    serial = capsys.readouterr().out.split()[-1]
+    enroll = ["controller", "enroll", "h1", "--pki", str(pki), "--out", str(tmp_path / "h1.pem")]
+    assert call(enroll) == 0
+    capsys.readouterr()
+    assert call([*enroll, "--format", "json"]) == 0
+    serial = json.loads(capsys.readouterr().out)["rows"][0]["serial"]
     assert call(["controller", "revoke", serial, "--pki", str(pki)]) == 0
     assert f"revoked certificates of {serial}: 1" in capsys.readouterr().out
     assert call(["controller", "revoke", "h1", "--pki", str(pki)]) == 0

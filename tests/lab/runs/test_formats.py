@@ -297,3 +297,10 @@ def test_a_record_may_bring_its_own_number_of_decimals():
 def test_a_column_of_numbers_and_gaps_is_right_aligned(values, right):
     result = Result((Column("x", "X"),), tuple({"x": value} for value in values))
     assert formats.grid(result)[1] == [right]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1234567, "1234567"), (20260101.0, "20260101"), (None, "–"), (math.nan, "–")]
+)
+def test_a_number_that_is_a_name_has_no_separators(value, text):
+    assert formats.cell({"seed": value}, Column("seed", "Seed", identifier=True)) == text
