@@ -53,7 +53,11 @@ def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
 
 
 def _in_words(problem: ErrorDetails) -> str:
-    """Return what a name may look like, if the problem is a name that does not match its pattern; else ""."""
+    """Return what is expected, if the problem is a number in place of text or a name that does not match its
+    pattern; else "".
+    """
+    if problem["type"] == "string_type":
+        return "expected text in quotes"
     pattern = str(problem.get("ctx", {}).get("pattern", ""))
     if (name := _NAMES.fullmatch(pattern)) is None:
         return ""

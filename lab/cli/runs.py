@@ -227,7 +227,7 @@ def query(
         str,
         typer.Argument(
             help="SQL over the tables runs, summary, containers, events, periods, requests, spans "
-            "(containers), outages, series, causes, accuracy (fabrics), jobs, queue, spans (clusters), "
+            "(containers), outages, series, bins, causes, accuracy (fabrics), jobs, queue, spans (clusters), "
             "spans, market, losses (spot machines). All but the first have a column `run`."
         ),
     ],

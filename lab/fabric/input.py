@@ -16,6 +16,7 @@ from lab.fabric import nccl
 from lab.fabric.calibrate.retries import RetryProfile
 from lab.fabric.calibrate.values import Replaced, check
 from twin.fabric.model import Scheme
+from twin.fabric.planner import NO_LAST_TIER
 from twin.fabric.steps import BY_NCCL
 from twinbed import InvariantError, ScenarioError
 
@@ -208,6 +209,8 @@ class PlanInput(Section):
         names = [tier.name for tier in self.tiers]
         if len(set(names)) < len(names):
             raise ValueError("tiers: two have the same name")
+        if all(tier.survives != "peers" for tier in self.tiers):
+            raise ValueError(NO_LAST_TIER)
         for name in self.intervals_s.keys() - set(names):
             raise ValueError(f"intervals_s: {name} is no tier; there are {', '.join(names)}")
         return self

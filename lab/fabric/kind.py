@@ -23,7 +23,7 @@ class Fabric(Pillar):
     title = "a fabric"
     sections = ("fabric",)
     policies = tuple(str(scheme) for scheme in Scheme)
-    optional_tables = ("outages", "series", "accuracy", "causes")
+    optional_tables = ("outages", "series", "accuracy", "bins", "causes")
 
     run_for_real = Kind.run_for_real  # The testbed breaks a fabric to validate a scenario, and runs none.
 

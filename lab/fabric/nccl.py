@@ -129,8 +129,10 @@ def failover_of(
     set_to = settings(version, variables)
     needed = _RECOVERY if recovery else _FAILOVER
     if needed not in set_to:
+        first = ".".join(map(str, min(row.first for row in table() if row.variable == needed)))
         raise ScenarioError(
-            f"nccl.version: {_unknown(needed, version, set_to)}; choose another version or scheme"
+            f"fabric.nccl.version: {version} lacks {needed}, which came with {first}; choose another version "
+            "or scheme"
         )
 
     def of(name: str) -> float:

@@ -81,6 +81,9 @@ class Tier:
     survives: Loss
 
 
+NO_LAST_TIER = "tiers: a failure can destroy every checkpoint; add one that survives `peers`: a remote store"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A fleet and its plan for failures.
@@ -117,7 +120,7 @@ class Plan:
     def __post_init__(self) -> None:
         """Raise ScenarioError, which names the wrong value."""
         if not self.tiers or max(tier.survives for tier in self.tiers) < Loss.PEERS:
-            raise ScenarioError("tiers: one must survive everything (a remote store)")
+            raise ScenarioError(NO_LAST_TIER)
         if min(self.nodes, self.gpus_per_node) < 1 or min(self.warm, self.cold) < 0:
             raise ScenarioError("give nodes of 1 or more, and spares of zero or more")
         if not 0 <= self.start_fails < 1 or not 0 < self.duration_s < np.inf:

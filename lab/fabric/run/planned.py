@@ -54,7 +54,9 @@ def measure(world: World, asked: FleetInput, plan: PlanInput) -> Measured:
     }
     if metrics["deaths"]:
         metrics["between_deaths_s"] = spec.duration_s / metrics["deaths"]
-    return Measured(metrics, {"causes": _by_cause(spec, out, asked.price_gpu_hour)})
+    bins = {"bin": list(BINS), "gpu_h": out.gpu_h, "cost": out.gpu_h * asked.price_gpu_hour}
+    tables = {"bins": pa.table(bins), "causes": _by_cause(spec, out, asked.price_gpu_hour)}
+    return Measured(metrics, tables)
 
 
 def _by_cause(spec: Plan, out: Outcome, price: float) -> pa.Table:

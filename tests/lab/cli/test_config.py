@@ -70,7 +70,7 @@ def test_the_engine_comes_from_the_file(twinbed, here, csv_path, monkeypatch):
     ("text", "line"),
     [
         ('regoin = "x"\n', "twinbed.toml: regoin: unknown key; did you mean 'region'?"),
-        ("store = 3\n", "twinbed.toml: store: Input should be a valid string, not 3"),
+        ("store = 3\n", "twinbed.toml: store: expected text in quotes, not 3"),
         ('store = ""\n', "twinbed.toml: store: String should have at least 1 character"),
         ('engine = "moon"\n', "twinbed.toml: engine: expected local, dask"),
         ("store = \n", "twinbed.toml: "),

@@ -70,9 +70,10 @@ def test_host_edge_failover_is_faster_for_silences_below_the_error(tmp_path):
 
 
 def test_a_version_without_failover_is_refused(tmp_path):
-    with pytest.raises(ScenarioError, match=r"from 2.29.7 on, not in 2.18.1; choose another"):
+    words = r"^fabric.nccl.version: {} lacks NCCL_\w+, which came with {}; choose another version or scheme"
+    with pytest.raises(ScenarioError, match=words.format("2.18.1", "2.29.7")):
         run(RunStore(tmp_path), Scheme.NCCL_FAILOVER, FAULTS["between rungs"], version="2.18.1")
-    with pytest.raises(ScenarioError, match=r"from 2.30.3 on"):
+    with pytest.raises(ScenarioError, match=words.format("2.29.7", "2.30.3")):
         run(RunStore(tmp_path), Scheme.NCCL_RECOVERY, FAULTS["between rungs"], version="2.29.7")
 
 
@@ -126,3 +127,9 @@ def test_sends_that_end_before_a_fault_begins_say_so(tmp_path):
         assert run.metrics["outages"] == 0
         (note,) = run.manifest["notes"]
         assert note.startswith("A measurement met no fault")
+
+
+def test_a_version_that_yaml_takes_for_a_number_is_refused_with_the_cure():
+    raw = {"name": "ports", "fabric": {"training": JOB}, "policies": ["thorn"]}
+    with pytest.raises(ScenarioError, match=r"fabric.nccl.version: expected text in quotes, not 2.18$"):
+        with_overrides(build(raw), ["fabric.nccl={version: 2.18}"])

@@ -180,8 +180,18 @@ def test_without_a_plan_a_fleet_is_simulated_iteration_by_iteration(tmp_path):
     assert whole.metrics["effective_share"] > 0.9
 
 
+def test_money_is_given_by_the_same_bins_as_gpu_hours(tmp_path):
+    told, _ = run(tmp_path, "fabric.fleet.price_gpu_hour=3.25")
+    bins = told.frame("bins").set_index("bin")
+    assert list(bins.index) == list(BINS)
+    np.testing.assert_allclose(bins["cost"], 3.25 * bins["gpu_h"])
+    for name in BINS:
+        assert bins["gpu_h"][name] == told.metrics[f"{name}_gpu_h"]
+    np.testing.assert_allclose(bins["cost"].drop("productive").sum(), told.metrics["lost_cost"])
+
+
 def test_a_plan_whose_checkpoints_a_failure_can_all_destroy_is_refused(tmp_path):
-    with pytest.raises(ScenarioError, match="one must survive everything"):
+    with pytest.raises(ScenarioError, match=r"^--set: fabric.fleet.plan: tiers: .* add one that survives"):
         run(tmp_path, "fabric.fleet.plan.tiers=[{name: a, survives: node, save_s: 1.0, restore_s: 1.0}]")
 
 
