@@ -31,7 +31,7 @@ _COLUMNS = (
 
 _IMPORTED = (
     Column("database", "Database"),
-    Column("runs", "Runs in the file", decimals=0),
+    Column("runs", "Runs", decimals=0),
     Column("added", "Added", decimals=0),
 )
 

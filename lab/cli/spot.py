@@ -15,8 +15,9 @@ from lab.runs.formats import Column, Result
 
 _COLUMNS = (
     Column("policy", "policy"), Column("cost_usd", "cost", "$", 2), Column("ratio", "÷ optimum", "1", 3),
-    Column("late", "late"), Column("finish_h", "ends after", "h", 1), Column("spot_h", "spot", "h", 1),
-    Column("on_demand_h", "on demand", "h", 1), Column("starts", "starts", "1", 1),
+    Column("late", "late", decimals=0), Column("finish_h", "ends after", "h", 1),
+    Column("spot_h", "spot", "h", 1), Column("on_demand_h", "on demand", "h", 1),
+    Column("starts", "starts", "1", 1),
     Column("reasons", "why"),
 )  # fmt: skip
 

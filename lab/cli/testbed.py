@@ -285,7 +285,7 @@ def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
             "mac": end.mac,
             "host": host.namespace,
             "loopback": host.loopback,
-            "tors": ", ".join(fabric.tors[uplink.tor].namespace for uplink in host.uplinks),
+            "tors": ", ".join(f"t{uplink.tor}" for uplink in host.uplinks),
         }
         for host in fabric.hosts
         for end in host.endpoints

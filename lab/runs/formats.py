@@ -134,7 +134,7 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
 def json(result: Result) -> str:
     """Return one object: schema, facts, columns (key, title, unit), rows (key → value, null where undefined),
     notes; docs/reference/json.md describes it."""
-    units = [{"key": column.key, "title": column.title, "unit": column.unit} for column in result.columns]
+    units = [{"key": column.key, "title": column.title, "unit": _unit(column)} for column in result.columns]
     document = {
         "schema": JSON_SCHEMA,
         "facts": {key: _plain(value) for key, value in result.facts.items()},
@@ -261,6 +261,11 @@ def _keys(result: Result) -> Iterator[str]:
 
 def _plain(value: Value) -> Value:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unit(column: Column) -> str:
+    """Return the unit in JSON: a count has "1"."""
+    return column.unit or ("1" if column.decimals is not None and not column.identifier else "")
 
 
 def _cell(text: str) -> str:

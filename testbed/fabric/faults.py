@@ -176,7 +176,7 @@ def _link_ends(fabric: Fabric, fault: Fault) -> Iterator[tuple[Direction, str, s
 
 def _at(parts: Sequence[_Part], key: str, index: int) -> _Part:
     if not 0 <= index < len(parts):
-        raise ScenarioError(f"{key}: there is no {index}; take 0 to {len(parts) - 1}")
+        raise ScenarioError(f"{key} {index}: this fabric has {key}s 0 to {len(parts) - 1}")
     return parts[index]
 
 

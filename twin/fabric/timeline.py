@@ -83,7 +83,7 @@ def with_queue_pairs(story: Timeline, fault: PlannedFault, qp: QueuePair, *, rat
             at_s.append(fault.at_s + after_s)
             where.append(f"{sender} → {receiver}")
             step.append(Step.RESUMED if arrives else Step.RETRANSMITTED)
-            what.append(f"sent for the {_ordinal(number)} time again" + ("; it arrives" if arrives else ""))
+            what.append(f"retry {number}" + ("; it arrives" if arrives else ""))
             cause.append(met if arrives else 0)
         if not np.isfinite(resumed_s):
             at_s.append(fault.at_s + qp.ladder.error_s)
@@ -101,11 +101,6 @@ def _lost_for(story: Timeline, fault: PlannedFault, sender: str) -> tuple[float,
         if step is Step.REPAIRED or (step is Step.INSTALLED and where in (sender, "job")):
             return at_s - fault.at_s, row
     return fault.down_s, 0
-
-
-def _ordinal(number: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{'th' if number % 100 in (11, 12, 13) else ending}"
 
 
 def _in_order(

@@ -219,7 +219,7 @@ _ROW = (
     Column("cost_usd", "cost", "$", 2),
     Column("saving", "saves", "1", 1, percent=True),
     Column("ends_h", "ends after", "h", 1),
-    Column("moves", "moves"),
+    Column("moves", "moves", decimals=0),
     Column("offer", "starts on"),
     Column("why", "why"),
 )

@@ -99,8 +99,9 @@ def test_an_update_is_used_from_then_on(way, tmp_path, served, capsys):
     source = {"file": str(path), "url": f"{served}/it.db", "bz2": f"{served}/it.db.bz2"}[way]
     before = in_use().price("g4dn.xlarge", "us-east-1")
     for _ in range(2):
-        assert call(["prices", "update", source]) == 0
-        assert f"3 prices in {default_path()}" in capsys.readouterr().out
+        assert call(["prices", "update", source, "--format", "json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["rows"]
+        assert row == {"path": str(default_path()), "prices": 3}
     after = in_use().price("g4dn.xlarge", "us-east-1")
     assert (before.price_usd_h, after.price_usd_h) == (0.526, 0.5)
     assert after.as_of.isoformat() == "2026-08-01"

@@ -221,7 +221,7 @@ def test_capture_shows_the_columns_that_the_packets_have(twinbed, fabrics, monke
         ("- hosts", "plan.yaml: expected keys, as `hosts: 4`"),
         ("hosts: two", "plan.yaml: hosts: "),
         ("impairments: [{loss: 5%}]", "plan.yaml: impairments.0.link: missing"),
-        ("impairments: [{link: h0:tor0, loss: 5}]", "plan.yaml: impairments.0.loss: Input should be a valid"),
+        ("impairments: [{link: h0:tor0, loss: 5}]", "plan.yaml: impairments.0.loss: expected text in quotes"),
         ("impairments: [{link: h0:tor0, at: 5%}]", "plan.yaml: impairments.0.at: 5%: expected a number and"),
         ("impairments: [{link: h0:tor0, fort: 5s}]", "impairments.0.fort: unknown key; did you mean 'for'?"),
         ("impairments: [{link: h0:tor2}]", "plan.yaml: impairments.0.link: tor: 2 is not possible"),

@@ -120,8 +120,8 @@ def test_a_fault_is_noticed_survived_and_forgotten(fabric: Fabric, fault: Fault)
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (Fault(FaultKind.PORT, host=7, uplink=0), "host: there is no 7; take 0 to 1"),
-        (Fault(FaultKind.TOR, tor=-1), "tor: there is no -1"),
+        (Fault(FaultKind.PORT, host=7, uplink=0), "host 7: this fabric has hosts 0 to 1"),
+        (Fault(FaultKind.TOR, tor=-1), "tor -1: this fabric has tors 0 to 1"),
         (DaemonFault(), "give one of host and tor"),
         (Fault(FaultKind.NIC, host=0, uplink=0), "the testbed has no adapters"),
         (
