@@ -70,17 +70,9 @@ def row_of(run: Run, stamp: object, read_s: float = 0.0) -> dict[str, Any]:
         "stamp": stamp,
         "read_s": read_s,
         "problem": "",
-        "bytes": run.manifest.get("bytes") or _measured(run.path),
+        "bytes": run.manifest.get("bytes") or run.measured_bytes(),
     }
     return run.metrics | {key: run.manifest[key] for key in HEAD} | own
-
-
-def _measured(path: Path) -> int:
-    """Return the bytes of the files of a run whose manifest does not state them; 0 if they are not here."""
-    try:
-        return sum(file.stat().st_size for file in path.iterdir())
-    except OSError:
-        return 0
 
 
 def together(parts: Sequence[pd.DataFrame], rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

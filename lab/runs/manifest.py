@@ -213,3 +213,16 @@ def one_by_one(
         if progress is not None:
             progress(spec.label, 1.0)
     return runs
+
+
+def completed(
+    manifest: Mapping[str, Any], sums: Mapping[str, str], table_bytes: int
+) -> tuple[dict[str, Any], bytes]:
+    """Return the manifest with its tables' SHA-256 and the bytes of all files of its run, and its text."""
+    full: dict[str, Any] = {**manifest, "tables": sums, "bytes": 0}
+    while True:
+        text = (json.dumps(full, indent=1, allow_nan=False) + "\n").encode()
+        if full["bytes"] == table_bytes + len(text):
+            return full, text
+        # The number of bytes includes the digits of the number itself.
+        full["bytes"] = table_bytes + len(text)

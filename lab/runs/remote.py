@@ -36,9 +36,10 @@ import pyarrow as pa
 from lab import kinds
 from lab.runs import index as indexing
 from lab.runs import publishing
+from lab.runs.manifest import completed
 from lab.runs.quota import Quota
 from lab.runs.shelf import FolderShelf, Shelf
-from lab.runs.store import INDEX_FROM, MANIFEST, Run, RunStore, completed, manifest_of
+from lab.runs.store import INDEX_FROM, MANIFEST, Run, RunStore, manifest_of
 from twinbed import StoreError, TwinbedError
 from twinbed.text import printable
 
@@ -64,6 +65,10 @@ class RemoteRun(Run):
     def path(self) -> Path:
         """A folder of this machine with the run's files. It exists until the process ends."""
         return self._store.fetched(self.manifest)
+
+    def measured_bytes(self) -> int:
+        """Return the size of its objects, which the storage knows without sending them."""
+        return self._store.size_of(self.id)
 
 
 class ObjectStore(RunStore):
@@ -176,6 +181,11 @@ class ObjectStore(RunStore):
         if MANIFEST not in there:
             kept.write(MANIFEST, text)
         return kept.folder
+
+    def size_of(self, run_id: str) -> int:
+        """Return the size of a run's objects, bytes."""
+        with self._spoken():
+            return int(self._fs.du(self._at(run_id)))
 
     def _scan(self, names: Sequence[str] | None = None) -> Iterator[tuple[str, Run | None, str]]:
         for run_id, text in self._manifests(self._visible() if names is None else names):

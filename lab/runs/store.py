@@ -9,7 +9,6 @@ the cause, and the others are read.
 from __future__ import annotations
 
 import builtins
-import json
 import os
 import secrets
 import shutil
@@ -32,7 +31,7 @@ from lab.ask.kind import Kind
 from lab.runs import index as indexing
 from lab.runs import publishing
 from lab.runs.files import own_path
-from lab.runs.manifest import checked
+from lab.runs.manifest import checked, completed
 from lab.runs.query import MISTAKES, answered, tables_of
 from lab.runs.quota import Quota
 from lab.runs.shelf import FolderShelf, Shelf
@@ -112,6 +111,13 @@ class Run:
         """Return `table` as a DataFrame."""
         frame: pd.DataFrame = self.table(name, columns).to_pandas()
         return frame
+
+    def measured_bytes(self) -> int:
+        """Return the size of its files, for a manifest that does not state it; 0 if they are gone."""
+        try:
+            return sum(file.stat().st_size for file in self.path.iterdir())
+        except OSError:
+            return 0
 
     def verify(self) -> list[str]:
         """Return a line for each table that differs from the manifest's checksum."""
@@ -401,19 +407,6 @@ def _read_run(path: Path) -> Run:
     if absent:
         raise StoreError(f"{path}: tables missing: {', '.join(absent)}; make the run again")
     return Run(path, manifest)
-
-
-def completed(
-    manifest: Mapping[str, Any], sums: Mapping[str, str], table_bytes: int
-) -> tuple[dict[str, Any], bytes]:
-    """Return the manifest with its tables' SHA-256 and the bytes of all files of its run, and its text."""
-    full: dict[str, Any] = {**manifest, "tables": sums, "bytes": 0}
-    while True:
-        text = (json.dumps(full, indent=1, allow_nan=False) + "\n").encode()
-        if full["bytes"] == table_bytes + len(text):
-            return full, text
-        # The number of bytes includes the digits of the number itself.
-        full["bytes"] = table_bytes + len(text)
 
 
 def manifest_of(text: bytes, where: str, name: str) -> tuple[Mapping[str, Any], Kind]:

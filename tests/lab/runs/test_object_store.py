@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 from lab.runs.compare import as_result
+from lab.runs.remote import ObjectStore
 from lab.runs.report import document
 from lab.runs.store import MANIFEST, RunStore
 from lab.runs.stores import store_at
@@ -116,6 +118,17 @@ def test_a_damaged_run_is_named_and_stays(store):
     assert collect(store, 0, None).runs == (good.id,)
     assert store.sweep(-1.0) == 0
     assert store.shelf(bad.id).names() == before
+
+
+def test_the_size_of_a_run_that_does_not_tell_it_is_measured_without_fetching_it(store, monkeypatch):
+    run = publish(store)
+    told = dict(run.manifest)
+    size = told.pop("bytes")
+    text = (json.dumps(told, indent=1) + "\n").encode()
+    store.shelf(run.id).write(MANIFEST, text)
+    monkeypatch.setattr(ObjectStore, "fetched", None)
+    shorter = len((json.dumps(dict(run.manifest), indent=1) + "\n").encode()) - len(text)
+    assert store_at(store.location).list()["bytes"].tolist() == [size - shorter]
 
 
 def test_a_missing_run_is_named(store):
