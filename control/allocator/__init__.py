@@ -6,7 +6,7 @@ a command line or a form gives them. Not for: the policies themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
@@ -76,7 +76,7 @@ def settings(name: str, parameters: Mapping[str, object]) -> Any:
 
 
 @cache
-def _types(settings_type: type[Any]) -> Mapping[str, Any]:
+def _types(settings_type: Hashable) -> Mapping[str, Any]:
     """Return the type of each parameter. To work it out takes longer than everything else in `settings`."""
     return get_type_hints(settings_type)
 

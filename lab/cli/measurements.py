@@ -55,7 +55,7 @@ def import_(
     database = Measurements(measurements)
     runs = read_csv(file)
     added = database.add_new(runs)
-    row = {"database": str(database.path), "runs": len(runs), "added": added}
+    row: Record = {"database": str(database.path), "runs": len(runs), "added": added}
     emit(Result(_IMPORTED, (row,)), form)
 
 
