@@ -13,7 +13,7 @@ import numpy as np
 
 from control.jobs import Candidates
 from control.recommender.fc2 import Fc2, Rule
-from control.recommender.ports import Recommendation, Recommender, Request
+from control.recommender.ports import Recommendation, Recommender, Request, failed
 from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Listing
 
@@ -104,6 +104,10 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
     yield f"{known} {facts.method} made every row."
     if facts.left_out:
         yield f"Left out, because nothing was measured on GPUs: {', '.join(facts.left_out)}."
+    among = request.candidates
+    rows = np.flatnonzero(failed(request, request.observed))
+    if refused := [str(among.configuration(row)) for row in rows]:
+        yield f"Left out, because every trial there failed: {', '.join(refused)}."
     if facts.method == "Transfer":
         jobs = len(request.history.jobs) - facts.own_jobs if request.history else 0
         if jobs:
