@@ -200,7 +200,7 @@ def test_regions_and_providers_that_are_unknown_are_named():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("USD", "EUR", "row 2: currency 'EUR': input should be 'usd'"),
+        ("USD", "EUR", "row 2: currency 'EUR': input should be 'USD'"),
         ("on-demand", "bid", "row 2: market 'bid': input should be 'on-demand' or 'spot'"),
         (",0.1,", ",0,", "row 2: price_per_h '0': input should be greater than 0"),
         (",0.1,", ",nan,", "row 2: price_per_h 'nan': input should be a finite number"),
@@ -230,7 +230,7 @@ def test_two_prices_of_one_day_and_no_rows_and_no_column_are_refused(tmp_path: P
     ("text", "message"),
     [
         ("[x]\nservice = 1\n", "x: service: input should be a valid string"),
-        (BILLING.replace("USD", "EUR"), "x: currency 'EUR': input should be 'usd'"),
+        (BILLING.replace("USD", "EUR"), "x: currency 'EUR': input should be 'USD'"),
         (BILLING.replace('as_of = "2024-01-01"', ""), "x: as_of: field required"),
         (BILLING.replace("minimum_s", "minimum"), "x: minimum_s: field required"),
         (BILLING.replace("service", "fee = 1\nservice"), "x: fee: unexpected keyword argument"),

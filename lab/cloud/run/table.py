@@ -103,7 +103,8 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
     known = f"Known: {facts.own_jobs} other job{one_job} of yours, {trials} trial{one_trial} of this job."
     yield f"{known} {facts.method} made every row."
     if facts.left_out:
-        yield f"Left out, because nothing was measured on GPUs: {', '.join(facts.left_out)}."
+        without = "with" if (request.candidates.gpus == 0).all() else "without"
+        yield f"Left out, because no run tells of types {without} GPUs: {', '.join(facts.left_out)}."
     among = request.candidates
     rows = np.flatnonzero(failed(request, request.observed))
     if refused := [str(among.configuration(row)) for row in rows]:
