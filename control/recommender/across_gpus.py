@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.jobs import Whole
-from control.recommender.ports import Observations, Proposal, Recommendation, Request, Stop
+from control.recommender.plain_search import FirstChoice
+from control.recommender.ports import Observations, Recommendation, Request
 from control.recommender.ranking import Prediction, best_first, ranked
 from twinbed import ScenarioError
 
@@ -53,19 +53,23 @@ class AcrossGpus:
         """Return every affordable candidate but those that failed; ScenarioError if no trial on GPUs has
         ended.
         """
-        rows, predicted = self._predicted(request, request.observed)
-        return ranked(request.among(rows), predicted)
+        return ranked(request, self._predicted(request))
 
-    def searcher(self, request: Request, seed: int) -> GpuSearch:
-        """Return a search that tries the first candidate of its ranking until that one has been tried; `seed`
-        has no effect.
-        """
+    def searcher(self, request: Request, seed: int) -> FirstChoice:
+        """Return a search for the first candidate of its ranking; `seed` has no effect."""
         del seed
-        return GpuSearch(self, request)
 
-    def _predicted(self, request: Request, observed: Observations) -> tuple[Whole, Prediction]:
-        """Return the positions of the candidates that did not fail, int64[k], and their predictions."""
-        among = request.candidates
+        def first(observed: Observations) -> tuple[int, str]:
+            asked = request.seen(observed)
+            predicted = self._predicted(asked)
+            row = int(best_first(asked, predicted)[0])
+            return row, f"the first of the ranking; {predicted.reasons[row]}"
+
+        return FirstChoice(first)
+
+    def _predicted(self, request: Request) -> Prediction:
+        """Return the prediction of every candidate."""
+        among, observed = request.candidates, request.observed
         ended = [trial for trial in range(len(observed)) if observed.ok[trial]]
         if not ended:
             raise ScenarioError(
@@ -81,9 +85,7 @@ class AcrossGpus:
                     reason = f"measured in trial {trial + 1}: {observed.time_s[trial]:,.0f} s"
                 if spread <= deviation[other]:
                     log_time[other], deviation[other], reasons[other] = log_s + mean, spread, reason
-        failed = np.setdiff1d(observed.candidate[~observed.ok], observed.candidate[observed.ok])
-        rows = np.setdiff1d(np.arange(n), failed)
-        return rows, Prediction(log_time[rows], deviation[rows], [reasons[row] for row in rows])
+        return Prediction(log_time, deviation, reasons)
 
     def _from(self, request: Request, row: int, other: int) -> tuple[float, float, str]:
         """Return the log ratio of the time on `other` to the time on the tried candidate `row`, its standard
@@ -105,19 +107,3 @@ class AcrossGpus:
         what = ", ".join(changed)
         reason = f"outside what was measured: {what}" if what else f"the same GPUs as {among.name[row]}"
         return mean, spread, reason
-
-
-@dataclass(frozen=True, slots=True)
-class GpuSearch:
-    """The search of AcrossGpus."""
-
-    method: AcrossGpus
-    request: Request
-
-    def propose(self, observed: Observations) -> Proposal | Stop:
-        """Return the first candidate of the ranking, as a proposal until it has been tried."""
-        rows, predicted = self.method._predicted(self.request, observed)
-        first = int(best_first(self.request.among(rows), predicted)[0])
-        if rows[first] in observed.candidate:
-            return Stop(int(rows[first]), "the first of the ranking was tried")
-        return Proposal(int(rows[first]), f"the first of the ranking; {predicted.reasons[first]}")

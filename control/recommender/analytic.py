@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from control.jobs import Candidates, Job, Real, Whole
-from control.recommender.ports import Observations, Proposal, Recommendation, Request, Stop
+from control.recommender.plain_search import FirstChoice
+from control.recommender.ports import Observations, Recommendation, Request
 from control.recommender.ranking import Prediction, best_first, ranked
 from twinbed import ScenarioError
 
@@ -31,13 +32,17 @@ class Analytic:
         rows, predicted = _predicted(request)
         return ranked(request.among(rows), predicted)
 
-    def searcher(self, request: Request, seed: int) -> SingleTrial:
-        """Return a search that tries the first candidate of the ranking and stops; `seed` has no effect."""
+    def searcher(self, request: Request, seed: int) -> FirstChoice:
+        """Return a search for the first candidate of the ranking; `seed` has no effect."""
         del seed
         rows, predicted = _predicted(request)
-        first = best_first(request.among(rows), predicted)[0]
-        hours = float(np.exp(predicted.log_time[first])) / 3600
-        return SingleTrial(int(rows[first]), f"the first by the analytic model; expected {hours:.3g} h")
+
+        def first(observed: Observations) -> tuple[int, str]:
+            place = best_first(request.seen(observed).among(rows), predicted)[0]
+            hours = float(np.exp(predicted.log_time[place])) / 3600
+            return int(rows[place]), f"the first by the analytic model; expected {hours:.3g} h"
+
+        return FirstChoice(first)
 
 
 def _predicted(request: Request) -> tuple[Whole, Prediction]:
@@ -51,19 +56,6 @@ def _predicted(request: Request) -> tuple[Whole, Prediction]:
             "network rate"
         )
     return rows, Prediction(np.log(expected_s[rows]), np.full(rows.size, DEVIATION), [_REASON] * rows.size)
-
-
-@dataclass(frozen=True, slots=True)
-class SingleTrial:
-    """A search that tries one candidate and stops. row: position of the candidate. reason: why it was
-    chosen."""
-
-    row: int
-    reason: str
-
-    def propose(self, observed: Observations) -> Proposal | Stop:
-        """Return the candidate as a proposal first, then as the end of the search."""
-        return (Stop if self.row in observed.candidate else Proposal)(self.row, self.reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
 from scipy.stats import qmc
 
 from control.jobs import Objective, Real, Whole
@@ -29,7 +28,7 @@ from control.recommender.ports import (
     stop,
     untried,
 )
-from control.recommender.ranking import COVERAGE, Prediction, keeps_bounds, ranked
+from control.recommender.ranking import Prediction, keeps_bounds, ranked
 from twinbed import ScenarioError
 
 FIRST_TRIALS = 3
@@ -68,12 +67,6 @@ class CherryPick:
         mean, deviation = _posterior(request, trials, _USUAL_SPREAD)
         log_time = mean - _log_price_s(request)
         reasons = [f"Gaussian process of {len(trials)} trials of this job"] * len(request.candidates)
-        for row in trials.candidate[~trials.ok].tolist():
-            # Only a lower bound is known: the interval begins there.
-            least = np.log(trials.time_s[~trials.ok & (trials.candidate == row)].max())
-            log_time[row] = max(log_time[row], least)
-            deviation[row] = max(deviation[row], (log_time[row] - least) / float(ndtri(0.5 + COVERAGE / 2)))
-            reasons[row] += "; a failed trial gives only a lower bound here"
         predicted = physics.bounded(Prediction(log_time, deviation, reasons), request.candidates, trials)
         return ranked(request, predicted)
 

@@ -84,7 +84,7 @@ class ErnestSearch:
         rows, predicted = _predict(self.request, observed)
         if not rows.size:
             return stop(self.request, observed, "no trial of any type has ended")
-        row = int(rows[best_first(self.request.among(rows), predicted)[0]])
+        row = int(rows[best_first(self.request.seen(observed).among(rows), predicted)[0]])
         if not left[row]:
             return stop(self.request, observed, "the best that the fits predict was tried")
         return Proposal(row, f"best of {rows.size} predictions")
@@ -107,8 +107,7 @@ def _plan(request: Request) -> list[int]:
 
 def _predict(request: Request, observed: Observations) -> tuple[Whole, Prediction]:
     """Return the affordable candidates that have a fit, int64[k], and their predictions. A type with enough
-    trials has a fit for all its candidates but those that failed; any other type only for the width that was
-    tried."""
+    trials has a fit for all its candidates; any other type only for the width that was tried."""
     candidates = request.candidates
     n = len(candidates)
     share = candidates.parameters.get("data_share", np.ones(n))
@@ -131,6 +130,5 @@ def _predict(request: Request, observed: Observations) -> tuple[Whole, Predictio
         deviation[rows] = max(error, _LEAST_DEVIATION)
         covered[rows] = True
         reasons[rows] = f"fit of {tried.size} runs on {name}, {error:.0%} off on them"
-    covered[np.setdiff1d(observed.candidate[~observed.ok], ended)] = False
     kept = np.flatnonzero(covered & affordable(request))
     return kept, Prediction(log_time[kept], deviation[kept], reasons[kept].tolist())

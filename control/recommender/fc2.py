@@ -16,8 +16,10 @@ from enum import StrEnum
 from functools import partial
 from math import floor, inf, isfinite, isnan, nan
 
-from control.recommender.analytic import SingleTrial
-from control.recommender.ports import Interval, Recommendation, Request
+import numpy as np
+
+from control.recommender.plain_search import FirstChoice
+from control.recommender.ports import Interval, Observations, Recommendation, Request, failed
 from twinbed import ScenarioError
 
 NETWORK_SHARE = 0.95
@@ -229,7 +231,7 @@ class Fc2:
 
         Raises ScenarioError as `plan` does, and if the choice is not among the candidates.
         """
-        row, reason = self._choice(request)
+        row, reason = self._choice(request, request.observed)
         unknown = Interval(float("nan"), float("nan"))
         return [
             Recommendation(
@@ -243,13 +245,14 @@ class Fc2:
             )
         ]
 
-    def searcher(self, request: Request, seed: int) -> SingleTrial:
-        """Return a search that tries the choice and stops; `seed` has no effect."""
+    def searcher(self, request: Request, seed: int) -> FirstChoice:
+        """Return a search for the choice; `seed` has no effect."""
         del seed
-        return SingleTrial(*self._choice(request))
+        return FirstChoice(lambda observed: self._choice(request, observed))
 
-    def _choice(self, request: Request) -> tuple[int, str]:
-        candidates = request.candidates
+    def _choice(self, request: Request, observed: Observations) -> tuple[int, str]:
+        left = np.flatnonzero(~failed(request, observed))
+        candidates = request.candidates.take(left)
         unit_price = (candidates.price_usd_h - self.server.price_usd_h) / candidates.count
         prices = {str(name): float(price) for name, price in zip(candidates.name, unit_price, strict=True)}
         workers = [Worker(name, price, self.use_bps.get(name, nan)) for name, price in prices.items()]
@@ -264,7 +267,7 @@ class Fc2:
         row = int((candidates.count * rows).argmax())
         largest = int(candidates.count[row])
         fewer = f"; {largest} is the largest allowed number up to that" if largest < chosen.count else ""
-        return row, chosen.reason + fewer
+        return int(left[row]), chosen.reason + fewer
 
 
 COST_OPT, TIME_OPT, SCALA_OPT, SCALA_OPT_M, SCALA_OPT_CHEAPEST = (partial(Fc2, rule) for rule in Rule)

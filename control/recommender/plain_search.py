@@ -1,11 +1,13 @@
-"""Random and exhaustive search: recommenders that use only their own trials and predict nothing.
+"""Searches that learn nothing from the times of their trials: random, exhaustive, and of a first choice.
 
-For: baselines. Exhaustive search gives the answer that no search can beat, and random search is what a search
-must beat. Not for: use where a trial costs money. Source: Bergstra and Bengio, JMLR 13, 2012 (random search).
+For: baselines, and recommenders that choose before any trial. Exhaustive search gives the answer that no
+search can beat, and random search is what a search must beat. Not for: use where a trial costs money. Source:
+Bergstra and Bengio, JMLR 13, 2012 (random search).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,3 +67,18 @@ class InOrder:
         row = int(left[0])
         price = self.request.candidates.price_usd_h[row]
         return Proposal(row, f"{self.how} {left.size} clusters left, {price:.4g} $/h")
+
+
+@dataclass(frozen=True, slots=True)
+class FirstChoice:
+    """A search that tries the first choice until a trial has ended there.
+
+    chosen: returns the position of the first choice after some trials, and the reason.
+    """
+
+    chosen: Callable[[Observations], tuple[int, str]]
+
+    def propose(self, observed: Observations) -> Proposal | Stop:
+        """Return the first choice: as a proposal, or as the end of the search if it was tried."""
+        row, reason = self.chosen(observed)
+        return (Stop if row in observed.candidate else Proposal)(row, reason)

@@ -109,10 +109,14 @@ class Request:
         return replace(self, observed=observed)
 
     def among(self, rows: Whole) -> Request:
-        """Return the same request about some of the candidates, without trials and expected times."""
-        return replace(
-            self, candidates=self.candidates.take(rows), observed=no_observations(), expected_s=None
-        )
+        """Return the same request about some of the candidates and their trials, without expected times."""
+        place = np.full(len(self.candidates), -1)
+        place[rows] = np.arange(rows.size)
+        trials = self.observed
+        kept = place[trials.candidate] >= 0
+        columns = (column[kept] for column in (trials.time_s, trials.cost_usd, trials.ok, trials.noise))
+        observed = Observations(place[trials.candidate[kept]], *columns)
+        return replace(self, candidates=self.candidates.take(rows), observed=observed, expected_s=None)
 
     def within_bounds(self, observed: Observations) -> Flags:
         """Return the trials that succeeded within deadline and budget, bool[k]."""
@@ -222,6 +226,14 @@ def affordable(request: Request) -> Flags:
     return allowed
 
 
+def failed(request: Request, observed: Observations) -> Flags:
+    """Return the candidates that were tried and on which no trial has ended, bool[n]."""
+    rows = np.zeros(len(request.candidates), dtype=np.bool_)
+    rows[observed.candidate] = True
+    rows[observed.candidate[observed.ok]] = False
+    return rows
+
+
 def untried(request: Request, observed: Observations) -> Flags:
     """Return the affordable candidates without a trial, bool[n]."""
     left = affordable(request).copy()
@@ -231,7 +243,7 @@ def untried(request: Request, observed: Observations) -> Flags:
 
 def stop(request: Request, observed: Observations, reason: str) -> Stop:
     """Return the end of a search. It takes the best trial within the bounds, else the one that came closest,
-    else, if all failed, the cheapest candidate."""
+    else, if all failed, the cheapest candidate, an untried one if there is one."""
     kept = request.within_bounds(observed)
     if kept.any():
         value = np.where(kept, observed.objective(request.objective), np.inf)
@@ -240,8 +252,8 @@ def stop(request: Request, observed: Observations, reason: str) -> Stop:
         over = np.maximum(observed.time_s / request.deadline_s, observed.cost_usd / request.budget_usd)
         closest = int(observed.candidate[int(np.where(observed.ok, over, np.inf).argmin())])
         return Stop(closest, f"{reason}; no trial ended within the bounds, and this one came closest")
-    allowed = np.where(affordable(request), request.candidates.price_usd_h, np.inf)
-    return Stop(int(allowed.argmin()), f"{reason}; no trial has ended")
+    order = np.lexsort((request.candidates.price_usd_h, failed(request, observed), ~affordable(request)))
+    return Stop(int(order[0]), f"{reason}; no trial has ended")
 
 
 def all_tried(request: Request, observed: Observations) -> Stop:

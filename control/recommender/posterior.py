@@ -139,6 +139,7 @@ def condition(prior: Prior, observed: Observations) -> Posterior:
     log_weight = prior.log_weight.copy()
     shift = np.zeros((components, trials))
     groups = range(len(prior.groups))
+    edges = np.searchsorted(prior.group, np.arange(len(prior.groups) + 1))
     gain, kept = np.zeros((len(groups), trials, n)), np.zeros((len(groups), trials))
     variance = np.stack([prior.variance(group) for group in groups])
     prior_mean = (
@@ -147,8 +148,8 @@ def condition(prior: Prior, observed: Observations) -> Posterior:
     for trial in np.argsort(~observed.ok, kind="stable"):
         row, value = int(observed.candidate[trial]), float(np.log(observed.time_s[trial]))
         for group in groups:
-            members = prior.group == group
-            if not members.any():
+            members = slice(edges[group], edges[group + 1])
+            if edges[group] == edges[group + 1]:
                 continue
             column = prior.covariance(row, group) - (kept[group] * gain[group][:, row]) @ gain[group]
             total = column[row] + prior.groups[group].kernel.noise

@@ -48,6 +48,8 @@ _ZERO_MEAN, _POPULATION_MEAN, _FIRST_JOB = range(3)
 """Rows of Prior.residual_means."""
 _LAWS_PER_JOB = 1024
 """Laws of largest weight that are kept for a job that resembles one past job."""
+_ANCHORS = 64
+"""Number of candidates over which a law's mean is taken, spread evenly, if there are more."""
 _ROUNDS = 2
 """Rounds of weighing laws and fitting the kernel in turn; a third changes nothing that matters."""
 _LEVEL_VARIANCE = 20.0
@@ -84,10 +86,11 @@ class Prior:
     candidates: the n candidates.
     laws: all laws.
     at: the reference cluster of the laws.
+    middle: mean log time of each law over the candidates, up to a constant per law, float64[laws].
     law: position of each component's law, int64[c].
     residual: row of residual_means that is each component's mean residual, int64[c].
     log_weight: logarithm of each component's prior weight, float64[c].
-    group: position of each component's group, int64[c].
+    group: position of each component's group, ascending, int64[c].
     groups: the groups.
     residual_means: zero, then the mean over past jobs, then each past job's, float64[2 + jobs, n]; without
         past jobs only the first.
@@ -101,6 +104,7 @@ class Prior:
     candidates: Candidates
     laws: Laws
     at: Reference
+    middle: Real
     law: Whole
     residual: Whole
     log_weight: Real
@@ -122,10 +126,7 @@ class Prior:
         """Return prior means of some components at some candidates, log seconds, float64[c', n']."""
         part = self.candidates if isinstance(rows, slice) else self.candidates.take(rows)
         chosen, back = np.unique(self.law[components], return_inverse=True)
-        laws = self.laws.take(chosen)
-        anchors = np.linspace(0, len(self.candidates) - 1, min(64, len(self.candidates))).astype(np.int64)
-        middle = log_time(laws, self.candidates.take(anchors), self.at).mean(axis=1, keepdims=True)
-        shape = log_time(laws, part, self.at) - middle
+        shape = log_time(self.laws.take(chosen), part, self.at) - self.middle[chosen][:, None]
         mean: Real = shape[back] + self.residual_means[:, rows][self.residual[components]] + self.level
         return mean
 
@@ -199,12 +200,12 @@ def fit_prior(
     parts = list(_unlike_any(uniform, start, no_factor, follows=False))
     residual_means = np.zeros((1, n))
     level, level_variance = _DEFAULT_LEVEL, 2 * _LEVEL_SPREAD
+    anchors = candidates.take(np.linspace(0, n - 1, min(_ANCHORS, n)).astype(np.int64))
     if past is not None:
         x_past, x_new = x.take(slice(0, split)), x.take(slice(split, None))
         shape = log_time(laws, past.candidates, at)
         shape -= shape.mean(axis=1, keepdims=True)
-        points = laws.coordinates()
-        kernel, weights, residual = _fit(past, x_past, shape, points, start)
+        kernel, weights, near, residual = _fit(past, x_past, shape, laws.coordinates(), start)
         residual, level, level_variance = _with_failures(past, kernel, x_past, shape, weights, residual)
         at_past = _extended(past, kernel, x_past, x_past, residual)
         share, scale = _mixing(at_past, kernel, x_past)
@@ -216,10 +217,7 @@ def fit_prior(
         kernel = replace(kernel, variance=kernel.variance * scale)
         parts = [
             *(replace(part, weight=(1 - trust) * part.weight) for part in parts),
-            *(
-                replace(part, weight=trust * part.weight)
-                for part in _like_past(points, weights, kernel, factor, kin)
-            ),
+            *(replace(part, weight=trust * part.weight) for part in _like_past(near, kernel, factor, kin)),
         ]
     if known_level is not None:
         level, level_variance = known_level.mean, known_level.deviation**2
@@ -227,6 +225,7 @@ def fit_prior(
         candidates=candidates,
         laws=laws,
         at=at,
+        middle=log_time(laws, anchors, at).mean(axis=1),
         law=np.concatenate([part.law for part in parts]),
         residual=np.concatenate([part.residual for part in parts]),
         log_weight=np.log(np.maximum(np.concatenate([part.weight for part in parts]), 1e-300)),
@@ -274,15 +273,17 @@ def _noisy(kernel: Kernel, x: Features, scale: float = 1.0) -> Real:
     return covariance
 
 
-def _fit(past: _Past, x: Features, shape: Real, points: Real, start: Kernel) -> tuple[Kernel, Real, Real]:
-    """Return the kernel, each past job's posterior weights over laws, and its residuals where its runs
-    succeeded.
+def _fit(
+    past: _Past, x: Features, shape: Real, points: Real, start: Kernel
+) -> tuple[Kernel, Real, Real, Real]:
+    """Return the kernel, each past job's posterior weights over laws, the same spread to the laws near them,
+    and its residuals where its runs succeeded.
 
     shape: centred log time of each law at each candidate, float64[k, n]. points: laws in law space.
     """
     jobs, count = len(past.names), len(shape)
     weights, residual = np.full((jobs, count), 1 / count), np.zeros((jobs, shape.shape[1]))
-    prior, kernel = np.full(count, 1 / count), start
+    prior, kernel, near = np.full(count, 1 / count), start, weights
     for _ in range(_ROUNDS):
         for job in range(jobs):
             rows = np.flatnonzero(past.ended[job])
@@ -291,8 +292,9 @@ def _fit(past: _Past, x: Features, shape: Real, points: Real, start: Kernel) -> 
             residual[job, rows] = rest - rest.mean()
         draws = [(np.flatnonzero(past.ended[job]), residual[job, past.ended[job]]) for job in range(jobs)]
         kernel = fit(x, draws, start, level_variance=_LEVEL_VARIANCE)
-        prior = _law_prior(_near(points, weights), np.ones(jobs))
-    return kernel, weights, residual
+        near = np.array([smoothed(points, job) for job in weights])
+        prior = _law_prior(near, np.ones(jobs))
+    return kernel, weights, near, residual
 
 
 def _law_weights(values: Real, shape: Real, x: Features, kernel: Kernel, prior: Real) -> Real:
@@ -304,11 +306,6 @@ def _law_weights(values: Real, shape: Real, x: Features, kernel: Kernel, prior: 
     likely = np.exp(score - score.max())
     weights: Real = likely / likely.sum()
     return weights
-
-
-def _near(points: Real, weights: Real) -> Real:
-    """Return each past job's weights over k laws, spread to the laws near them, float64[m, k]."""
-    return np.array([smoothed(points, job) for job in weights])
 
 
 def _law_prior(near: Real, kin: Real) -> Real:
@@ -400,19 +397,18 @@ def _resemblance(past: _Past, kernel: Kernel, x: Features, fitted: Real) -> Real
     return score
 
 
-def _like_past(points: Real, weights: Real, kernel: Kernel, factor: Real, kin: Real) -> Iterator[_Components]:
+def _like_past(near: Real, kernel: Kernel, factor: Real, kin: Real) -> Iterator[_Components]:
     """Yield the components of the first hypothesis: like no past job in particular, then like one of them.
 
-    weights: each past job's weights over laws, float64[m, k]; kin: weight of each past job, float64[m].
+    near: each past job's weights over laws, spread, float64[m, k]; kin: weight of each past job, float64[m].
     """
     like_one = kin.sum() / (kin.sum() + UNLIKE_ALL)
-    near = _near(points, weights)
     for part in _unlike_any(_law_prior(near, kin), kernel, factor, follows=True):
         yield replace(part, weight=(1 - like_one) * part.weight)
     top = np.argsort(-near, axis=1, kind="stable")[:, :_LAWS_PER_JOB]
     weight = np.take_along_axis(near, top, axis=1)
     weight *= like_one * (kin / kin.sum())[:, None] / weight.sum(axis=1, keepdims=True)
-    residual = np.repeat(np.arange(len(weights)) + _FIRST_JOB, top.shape[1])
+    residual = np.repeat(np.arange(len(near)) + _FIRST_JOB, top.shape[1])
     yield _Components(top.ravel(), residual, weight.ravel(), _group(kernel, factor, LIKE_ONE, follows=True))
 
 

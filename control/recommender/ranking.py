@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from control.jobs import Objective, Real, Whole
-from control.recommender.ports import Interval, Recommendation, Request, affordable
+from control.recommender.ports import Interval, Recommendation, Request, affordable, failed
 from twinbed import ScenarioError
 
 COVERAGE = 0.9
@@ -60,13 +60,19 @@ def best_first(request: Request, predicted: Prediction) -> Whole:
 
     Candidates that keep the bounds with a probability of at least SURE_ENOUGH come first, ordered by the
     objective, and at equal cost by time. The others follow, the one whose median is closest to its bound
-    first. Raises ScenarioError if no candidate is affordable.
+    first. Candidates on which every trial failed are left out. Raises ScenarioError if none is left.
     """
     time_s = np.exp(predicted.log_time)
     value = time_s * request.candidates.price_usd_h if request.objective is Objective.COST else time_s
     late = keeps_bounds(request, predicted) < SURE_ENOUGH
     order = np.lexsort((time_s, value, np.where(late, over_bounds(request, predicted), 0.0), late))
-    return order[affordable(request)[order]]
+    left = order[(affordable(request) & ~failed(request, request.observed))[order]]
+    if not left.size:
+        raise ScenarioError(
+            f"job {request.job.name}: every trial failed, on all clusters that are allowed; allow others, or "
+            "correct the job"
+        )
+    return left
 
 
 def ranked(request: Request, predicted: Prediction, most: int | None = None) -> list[Recommendation]:

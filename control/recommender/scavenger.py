@@ -15,7 +15,16 @@ import numpy as np
 
 from control.goodput import Steps, efficiency, fit
 from control.jobs import Flags, Job, Objective, Real
-from control.recommender.ports import Observations, Proposal, Recommendation, Request, Stop, affordable, stop
+from control.recommender.ports import (
+    Observations,
+    Proposal,
+    Recommendation,
+    Request,
+    Stop,
+    affordable,
+    failed,
+    stop,
+)
 from control.recommender.ranking import Prediction, ranked
 from twinbed import ScenarioError
 
@@ -174,10 +183,9 @@ class ScavengerSearch:
             time_s[own] = (steps * expected)[own]
             error = float(np.sqrt(np.mean(np.log(expected[rows] / step_s) ** 2)))
             deviation[own] = max(error, _LEAST_DEVIATION)
-            failed = observed.candidate[~observed.ok & own[observed.candidate]]
-            if failed.size:
-                time_s[own & (among.batch >= among.batch[failed].min())] = np.inf
-        time_s[observed.candidate] = np.where(observed.ok, observed.time_s, np.inf)
+            refused = failed(request, observed) & own
+            time_s[own & (among.batch >= among.batch[refused].min(initial=np.inf))] = np.inf
+        time_s[observed.candidate[observed.ok]] = observed.time_s[observed.ok]
         return time_s, deviation
 
 

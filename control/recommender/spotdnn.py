@@ -110,12 +110,16 @@ class Goal:
     loss, time_s: loss to reach, and the time limit, s.
     from_loss: present loss; infinite for a training that has not begun.
     overhead_s: time that a change of workers adds, s; below 30 in the source (§IV).
+    budget_usd: most that workers and parameter server may cost together, US$.
+    server_usd_h: price of the parameter server, US$/h. The source's cost is that of the workers alone.
     """
 
     loss: float
     time_s: float
     from_loss: float = inf
     overhead_s: float = 0.0
+    budget_usd: float = inf
+    server_usd_h: float = 0.0
 
     def __post_init__(self) -> None:
         if not (self.time_s > 0 and self.overhead_s >= 0 and self.loss < self.from_loss):

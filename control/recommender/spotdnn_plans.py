@@ -20,8 +20,11 @@ from twinbed import ScenarioError
 
 OVER_PREDICTION = 0.03
 """Share by which contention is over-predicted, as a margin: the source uses 1 to 5 % (§IV)."""
-DEARER, LATE, NO_FALL = "dearer", "late", "the loss would not fall: γ2·b + γ3 ≤ 0"
+DEARER, LATE, OVER = "dearer", "late", "over the budget"
+NO_FALL = "the loss would not fall: γ2·b + γ3 ≤ 0"
 """Reasons why clusters are rejected."""
+MOST_CLUSTERS = 1_000_000
+"""Most clusters that are compared. Of ten types they take 0.5 GB. 1,400 instances have as many windows."""
 
 
 class Search(StrEnum):
@@ -72,12 +75,12 @@ def provision(
     over: float = OVER_PREDICTION,
     on_demand: bool = False,
 ) -> Provision:
-    """Return the cheapest cluster that reaches the goal. Equal ones are ordered by time, then by number of
-    workers.
+    """Return the cluster with the cheapest workers that reaches the goal within its budget. Equal ones are
+    ordered by time, then by number of workers.
 
     running: workers that stay, by type. on_demand: whether workers are added on demand instead of on the spot
     market. If the goal cannot be reached, the result has no plan. Raises ScenarioError for running workers of
-    an unknown type or beyond the quota.
+    an unknown type or beyond the quota, and for more than MOST_CLUSTERS windows.
     """
     kinds = sorted(kinds, key=lambda kind: kind.name)
     here = _counted(kinds, running or {})
@@ -94,14 +97,25 @@ def provision(
     if fewest > stay + room:
         reason = f"infeasible: {fewest} workers are needed, and {most} are useful"
         return Provision(None, reason, fewest, most)
-    added = _windows(training, kinds, free, room) if search is Search.WINDOWS else _every(free, room)
-    added = added[added.sum(axis=1) + stay >= fewest]
+    if search is Search.WINDOWS:
+        added = _windows(training, kinds, free, max(fewest - stay, 0), room)
+    else:
+        added = _every(free, room)
+        added = added[added.sum(axis=1) + stay >= fewest]
     predicted = predict(training, kinds, added + here, goal, over=over)
     spot = np.array([kind.price_usd_h for kind in kinds])
     demand = np.array([kind.on_demand_usd_h if some else 0.0 for kind, some in zip(kinds, free, strict=True)])
     cost = predicted.time_s / 3600 * (added @ (demand if on_demand else spot) + here @ spot)
-    kept, never = predicted.time_s <= goal.time_s, np.isnan(predicted.time_s)
-    rejected = {LATE: int((~kept & ~never).sum()), NO_FALL: int(never.sum())}
+    in_time, never = predicted.time_s <= goal.time_s, np.isnan(predicted.time_s)
+    paid = cost + predicted.time_s / 3600 * goal.server_usd_h
+    kept = in_time & (paid <= goal.budget_usd)
+    over_budget = int(in_time.sum() - kept.sum())
+    rejected = {LATE: int((~in_time & ~never).sum()), OVER: over_budget, NO_FALL: int(never.sum())}
+    if over_budget and not kept.any():
+        least = f"{paid[in_time].min():.2f} $ of {goal.budget_usd:.2f} $"
+        with_server = " with its server" if goal.server_usd_h else ""
+        reason = f"infeasible: the cheapest cluster in time costs {least}{with_server}"
+        return Provision(None, reason, fewest, most, rejected)
     if not kept.any():
         reason = f"infeasible: {NO_FALL}"
         if not never.all():
@@ -165,17 +179,23 @@ def _fewest(training: Training, kinds: Sequence[WorkerKind], goal: Goal) -> int:
     return max(ceil(needed), 1) if isfinite(needed) else 1
 
 
-def _windows(training: Training, kinds: Sequence[WorkerKind], free: Whole, most: int) -> Whole:
-    """Return every window of at most `most` neighbours among the free instances, slowest first, int64[k, m].
-
-    The empty window is the first.
-    """
+def _windows(training: Training, kinds: Sequence[WorkerKind], free: Whole, fewest: int, most: int) -> Whole:
+    """Return every window of `fewest` to `most` neighbours among the free instances, slowest first, int64[k,
+    m]. There is one empty window."""
+    length = int(free.sum())
+    sizes = range(fewest, min(most, length) + 1)
+    count = len(sizes) * (length + 1) - sum(sizes)
+    if count > MOST_CLUSTERS:
+        raise ScenarioError(
+            f"the quotas of {length:,} instances allow {count:,} clusters, and at most {MOST_CLUSTERS:,} are "
+            "compared; lower the quotas"
+        )
     place = {kind.name: index for index, kind in enumerate(kinds)}
     line = [place[kind.name] for kind in by_speed(training, kinds) for _ in range(free[place[kind.name]])]
-    before = np.zeros((len(line) + 1, len(kinds)), dtype=np.int64)
+    before = np.zeros((length + 1, len(kinds)), dtype=np.int64)
     before[1:] = np.eye(len(kinds), dtype=np.int64)[np.array(line, dtype=np.int64)].cumsum(axis=0)
-    windows = [before[size:] - before[: len(line) + 1 - size] for size in range(1, min(most, len(line)) + 1)]
-    return np.concatenate([before[:1], *windows])
+    windows = [before[size:] - before[: length + 1 - size] for size in sizes if size]
+    return np.concatenate([before[: int(not fewest)], *windows])
 
 
 def _every(free: Whole, most: int) -> Whole:

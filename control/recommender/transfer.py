@@ -88,8 +88,6 @@ def rank(request: Request, posterior: Posterior, most: int | None = None) -> lis
     for trial, row in enumerate(request.observed.candidate):
         if request.observed.ok[trial]:
             reasons[row] = f"measured in trial {trial + 1}: {request.observed.time_s[trial] / 3600:.3g} h"
-        else:
-            reasons[row] = f"failed in trial {trial + 1}; predicted from {basis}"
     predicted = physics.bounded(Prediction(mean, deviation, reasons), request.candidates, request.observed)
     return ranked(request, predicted, most)
 

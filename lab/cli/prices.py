@@ -107,9 +107,10 @@ def history(
 
     rows = _of(in_use(catalogue).prices, name=name, region=region, market=market)
     # A source is a sentence, and few rows have one of their own. Nearly all rows are sold.
-    columns = (Column("region", "region"), *(_PRICE[:-2] if form is Format.TABLE else _PRICE))
-    order = rows.sort_values(["region", "market", "as_of"], ascending=[True, True, False], kind="stable")
-    _show(order, columns, top, form)
+    where = (Column("place", "cloud/region"),) if form is Format.TABLE else _LIST[1:3]
+    keys = ["provider", "region", "market", "as_of"]
+    order = rows.sort_values(keys, ascending=[True, True, True, False], kind="stable")
+    _show(order, (*where, *(_PRICE[:-2] if form is Format.TABLE else _PRICE)), top, form)
 
 
 @app.command()

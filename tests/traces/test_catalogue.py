@@ -170,15 +170,20 @@ def test_what_there_is_no_price_of_is_named(tmp_path: Path, asked: tuple[str, ..
         written(tmp_path, ROW).price(*asked)
 
 
-def test_a_type_of_two_providers_in_one_region_is_refused_and_neither_is_taken(tmp_path: Path):
+def test_a_type_of_two_providers_in_one_region_bears_its_providers_name(tmp_path: Path):
     """Names of regions and types are the provider's; a table of one's own may have the same ones twice."""
     other = ROW.replace("any,here", "other,here").replace("0.1,", "0.01,")
-    both = written(tmp_path, ROW, other, ROW.replace("here", "there"))
-    said = "small in here is a type of any and other; keep the rows of one of them"
+    both = written(tmp_path, ROW, other, ROW.replace("here", "there"), other.replace("small", "large"))
+    said = "small in here is a type of any and other; name any/small or other/small"
     with pytest.raises(TraceError, match=said):
         both.price("small", "here")
-    with pytest.raises(TraceError, match=said):
-        both.types("here")
+    assert set(both.types("here")) == {"any/small", "other/small", "large"}
+    for name, listing in both.types("here").items():
+        assert both.price(name, "here") == listing
+        assert listing.name == name
+    assert both.price("other/small", "here").price_usd_h == 0.01
+    with pytest.raises(TraceError, match="no instance type 'tiny' here"):
+        both.price("any/tiny", "here")
     assert both.price("small", "there").provider == "any"
     assert set(both.types("there")) == {"small"}
 
@@ -195,7 +200,7 @@ def test_regions_and_providers_that_are_unknown_are_named():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("USD", "EUR", "row 2: currency 'EUR': input should be 'usd'"),
+        ("USD", "EUR", "row 2: currency 'EUR': input should be 'USD'"),
         ("on-demand", "bid", "row 2: market 'bid': input should be 'on-demand' or 'spot'"),
         (",0.1,", ",0,", "row 2: price_per_h '0': input should be greater than 0"),
         (",0.1,", ",nan,", "row 2: price_per_h 'nan': input should be a finite number"),
@@ -225,7 +230,7 @@ def test_two_prices_of_one_day_and_no_rows_and_no_column_are_refused(tmp_path: P
     ("text", "message"),
     [
         ("[x]\nservice = 1\n", "x: service: input should be a valid string"),
-        (BILLING.replace("USD", "EUR"), "x: currency 'EUR': input should be 'usd'"),
+        (BILLING.replace("USD", "EUR"), "x: currency 'EUR': input should be 'USD'"),
         (BILLING.replace('as_of = "2024-01-01"', ""), "x: as_of: field required"),
         (BILLING.replace("minimum_s", "minimum"), "x: minimum_s: field required"),
         (BILLING.replace("service", "fee = 1\nservice"), "x: fee: unexpected keyword argument"),

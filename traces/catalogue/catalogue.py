@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from difflib import get_close_matches
 from functools import cache
@@ -79,12 +79,16 @@ class Catalogue:
     def price(
         self, name: str, region: str, market: str = "on-demand", on_date: date | None = None
     ) -> Listing:
-        """Return the listing that held on a date. on_date: None: the newest listing.
+        """Return the listing that held on a date.
 
-        Raises TraceError for a type, region or market that is unknown, a date before the first price, a type
-        that the region does not sell, and one that two providers sell there.
+        name: a type, or PROVIDER/TYPE. on_date: None: the newest listing. Raises TraceError for a type,
+        region or market that is unknown, a date before the first price, a type that the region does not sell,
+        and a type without its provider that two providers sell there.
         """
-        rows = self.prices
+        rows, asked = self.prices, name
+        provider, _, rest = name.partition("/")
+        if rest and provider in self.distinct("provider"):
+            rows, name = rows[rows["provider"] == provider], rest
         for column, value in (("name", name), ("region", region), ("market", market)):
             chosen = rows[rows[column] == value]
             if chosen.empty:
@@ -92,7 +96,10 @@ class Catalogue:
                 known = _some(rows[column], value)
                 raise TraceError(f"catalogue has no {noun} {value!r} here; there are {known}")
             rows = chosen
-        _of_one_provider(rows.drop_duplicates("provider"))
+        sellers = sorted(set(rows["provider"]))
+        if len(sellers) > 1:
+            which = " or ".join(f"{seller}/{name}" for seller in sellers)
+            raise TraceError(f"{name} in {region} is a type of {' and '.join(sellers)}; name {which}")
         held = rows if on_date is None else rows[rows["as_of"] <= pd.Timestamp(on_date)]
         if held.empty:
             first = rows["as_of"].min().date()
@@ -102,11 +109,12 @@ class Catalogue:
             raise TraceError(
                 f"{region} does not sell {name}; twinbed prices list --type {name} shows who does"
             )
-        return listing
+        return replace(listing, name=asked)
 
     def types(self, region: str, market: str = "on-demand") -> dict[str, Listing]:
-        """Return name → listing for every type that is sold there. Raises TraceError if there is none, and
-        for a type that two providers sell there.
+        """Return name → listing for every type that is sold there. Raises TraceError if there is none.
+
+        The name is PROVIDER/TYPE if two providers have a type of that name in the region.
         """
         of_market = self.prices[self.prices["market"] == market]
         if of_market.empty:
@@ -117,8 +125,13 @@ class Catalogue:
         if here.empty:
             regions = _some(of_market["region"], region)
             raise TraceError(f"catalogue has no {market} price in {region!r}; regions: {regions}")
-        _of_one_provider(here)
-        return {listing.name: listing for listing in table.listings(here)}
+        of_region = self.prices[self.prices["region"] == region].drop_duplicates(["provider", "name"])
+        twice = set(of_region["name"][of_region.duplicated("name")])
+        named = [
+            replace(listing, name=f"{listing.provider}/{listing.name}") if listing.name in twice else listing
+            for listing in table.listings(here)
+        ]
+        return {listing.name: listing for listing in named}
 
     def distinct(self, column: str, region: str | None = None) -> list[str]:
         """Return the distinct values of a text column, in one region (None: in all regions)."""
@@ -147,15 +160,6 @@ def load(prices: Path | None = None, billing: Path | None = None) -> Catalogue:
         _shipped() if prices is None else table.read(prices),
         _billings(billing or Path(__file__).with_name("billing.toml")),
     )
-
-
-def _of_one_provider(rows: pd.DataFrame) -> None:
-    """Raise TraceError if a type is of two providers. rows: one of each provider and type, in one region."""
-    twice = rows[rows.duplicated("name", keep=False)]
-    if len(twice):
-        name, region = twice["name"].iloc[0], twice["region"].iloc[0]
-        sellers = " and ".join(map(str, twice.loc[twice["name"] == name, "provider"]))
-        raise TraceError(f"{name} in {region} is a type of {sellers}; keep the rows of one of them")
 
 
 @cache

@@ -173,7 +173,7 @@ def checked(checker: TypeAdapter[_T], values: Mapping[str, Any], row: str) -> _T
         first = error.errors()[0]
         key, value = ".".join(map(str, first["loc"])), first["input"]
         given = f" {value!r}" if isinstance(value, str) else ""
-        raise TraceError(f"{row}: {key}{given}: {first['msg'].lower()}") from None
+        raise TraceError(f"{row}: {key}{given}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
 
 
 def listing(values: Mapping[str, Any], row: str) -> Listing:

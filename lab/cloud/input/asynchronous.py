@@ -22,7 +22,7 @@ class WorkerInput(Section):
     alone_s: PositiveFloat
     """Measured time of an iteration of one worker that trains alone, s."""
     gpus: PositiveInt = Field(default=1, description="GPUs of a worker; a worker on CPUs counts as 1.")
-    quota: NonNegativeInt = Field(default=10, description="Most workers of this type.")
+    quota: NonNegativeInt = Field(default=10, le=1_000_000, description="Most workers of this type.")
     spot_usd_h: PositiveFloat | None = None
     """Spot price, USD per hour; null: the catalogue's price."""
     on_demand_usd_h: PositiveFloat | None = None

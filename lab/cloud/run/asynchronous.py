@@ -84,13 +84,20 @@ def result(job: JobFile, question: SpotdnnQuestion, catalogue: Catalogue) -> Res
     kinds = [_kind(training, name, asked, catalogue, question.region) for name in asked.types]
     training, fitted = _fitted(training, kinds, asked)
     begun = bool(question.running) or isfinite(question.from_loss)
-    goal = Goal(question.loss, question.time_s, question.from_loss, TAKEOVER_S * begun)
+    server_usd_h = catalogue.price(question.server, question.region).price_usd_h if question.server else 0.0
+    goal = Goal(
+        question.loss,
+        question.time_s,
+        question.from_loss,
+        TAKEOVER_S * begun,
+        question.budget_usd,
+        server_usd_h,
+    )
     if begun:
         answer = provision_again(training, kinds, goal, question.running)
     else:
         answer = provision(training, kinds, goal)
-    server_usd_h = catalogue.price(question.server, question.region).price_usd_h if question.server else 0.0
-    return _table(answer, question, kinds, server_usd_h, fitted)
+    return _table(answer, goal, kinds, fitted)
 
 
 def _fitted(
@@ -167,22 +174,11 @@ def _kind(
     return WorkerKind(name, spot, worker.quota, samples, worker.gpus, computing_s, demand)
 
 
-def _table(
-    answer: Provision,
-    question: SpotdnnQuestion,
-    kinds: list[WorkerKind],
-    server_usd_h: float,
-    fitted: Mapping[str, str],
-) -> Result:
+def _table(answer: Provision, goal: Goal, kinds: list[WorkerKind], fitted: Mapping[str, str]) -> Result:
     plan, facts = answer.plan, {"why": answer.reason, **fitted}
-    server_usd = 0.0 if plan is None else plan.time_s / 3600 * server_usd_h
-    if plan is not None and plan.cost_usd + server_usd > question.budget_usd:
-        total = f"{plan.cost_usd + server_usd:.2f} $"
-        why = f"infeasible: the cheapest cluster in time costs {total} of {question.budget_usd:.2f} $"
-        facts["why"] = why
-        plan = None
     if plan is None:
         return Result(_COLUMNS, (), facts={"plan": "none", **facts}, nothing="")
+    server_usd = plan.time_s / 3600 * goal.server_usd_h
     rows: list[Record] = []
     for kind in kinds:
         started = plan.added.get(kind.name, 0)
@@ -194,7 +190,7 @@ def _table(
                 row: Record = {"type": kind.name, "workers": workers, "start": start, "market": market}
                 rows.append({**row, "price_usd_h": price})
     facts |= {
-        "predicted": f"{plan.time_s:.0f} s of {question.time_s:.0f} s, {plan.iterations} pushes",
+        "predicted": f"{plan.time_s:.0f} s of {goal.time_s:.0f} s, {plan.iterations} pushes",
         "cost": f"{plan.cost_usd:.2f} $" + (f", and {server_usd:.2f} $ of the server" if server_usd else ""),
         "not taken": ", ".join(f"{count} {why}" for why, count in answer.rejected.items() if count) or "none",
     }

@@ -353,10 +353,7 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
 def _request(
     question: Question, catalogue: Catalogue, runs: Sequence[Run], keep: Callable[[Candidates], Flags] | None
 ) -> tuple[Request, Mapping[str, Listing], Sequence[str]]:
-    """Return the question with its data, the listings used, and the types about which there is no data.
-
-    Types with GPUs are left out unless a run was measured on some, or only GPU types are allowed.
-    """
+    """Return the question with its data, the listings used, and the types of which no run tells."""
     job = question.job
     among, used = priced(catalogue, question.market, job.batch)
     if keep is not None:
@@ -364,12 +361,10 @@ def _request(
     history = as_history(_others(runs, job))
     observed = trials_of(job.name, runs, among)
     left_out: list[str] = []
-    tried = bool((among.gpus[observed.candidate] > 0).any())
-    known = tried or (history is not None and bool((history.candidates.gpus > 0).any()))
-    plain = among.gpus == 0
-    if question.method in ("transfer", "analytic") and not known and plain.any():
-        left_out = sorted(set(among.name[~plain].tolist()))
-        among = among.take(plain)
+    told = _told_of(question, runs, among.gpus > 0, searching=keep is not None)
+    if told.any() and not told.all():
+        left_out = sorted(set(among.name[~told].tolist()))
+        among = among.take(told)
         observed = trials_of(job.name, runs, among)
     expected_s = None
     if job.local_run is not None:
@@ -388,6 +383,28 @@ def _request(
         expected_s=expected_s,
     )
     return request, used, left_out
+
+
+def _told_of(question: Question, runs: Sequence[Run], gpus: Flags, *, searching: bool) -> Flags:
+    """Return the candidates of which the runs tell, bool[n]: those with GPUs, those without, or all.
+
+    Runs without GPUs tell nothing of those with GPUs, and the reverse, unless a job ran on both. gpus:
+    whether a candidate has GPUs, bool[n].
+    """
+    job, method = question.job, question.method
+    if method == "analytic":
+        return ~gpus
+    if method != "transfer" and (method != "cherrypick" or searching):
+        return np.ones_like(gpus)
+    sides: dict[str, set[bool]] = {}
+    for run in runs:
+        if run.ok and (method == "transfer" or run.job == job.name):
+            sides.setdefault(run.job, set()).add(run.gpus > 0)
+    past = set().union(*sides.values(), [False] * (job.local_run is not None))
+    known = sides.get(job.name) or past or {False}
+    if len(known) == 2 or any(len(side) == 2 for side in sides.values()):
+        return np.ones_like(gpus)
+    return gpus if True in known else ~gpus
 
 
 def _others(runs: Sequence[Run], job: Job) -> list[Run]:

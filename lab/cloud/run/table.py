@@ -13,7 +13,7 @@ import numpy as np
 
 from control.jobs import Candidates
 from control.recommender.fc2 import Fc2, Rule
-from control.recommender.ports import Recommendation, Recommender, Request
+from control.recommender.ports import Recommendation, Recommender, Request, failed
 from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Listing
 
@@ -103,7 +103,12 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
     known = f"Known: {facts.own_jobs} other job{one_job} of yours, {trials} trial{one_trial} of this job."
     yield f"{known} {facts.method} made every row."
     if facts.left_out:
-        yield f"Left out, because nothing was measured on GPUs: {', '.join(facts.left_out)}."
+        without = "with" if (request.candidates.gpus == 0).all() else "without"
+        yield f"Left out, because no run tells of types {without} GPUs: {', '.join(facts.left_out)}."
+    among = request.candidates
+    rows = np.flatnonzero(failed(request, request.observed))
+    if refused := [str(among.configuration(row)) for row in rows]:
+        yield f"Left out, because every trial there failed: {', '.join(refused)}."
     if facts.method == "Transfer":
         jobs = len(request.history.jobs) - facts.own_jobs if request.history else 0
         if jobs:

@@ -18,7 +18,7 @@ import numpy as np
 
 from control.jobs import Candidates, Configuration, Flags, Job
 from control.provisioner import Order, Provisioner, Reading
-from control.recommender.ports import Observations, Request, Stop, stop
+from control.recommender.ports import Observations, Request, Stop, failed, stop
 from control.recommender.scavenger import to_goal
 from lab.cloud.input.data_set import instance_type, rules_of
 from lab.cloud.input.store import Measurements, Run
@@ -109,7 +109,7 @@ class Searched:
     known: number of trials of the job that the search started from.
     spent_usd: cost of all trials, US$.
     ready: the question, with the data before the search.
-    problem: the bounds that `best` does not keep by its measurement, "" if it does or was not measured.
+    problem: the bounds that `best` does not keep by its measurement, or that every trial failed; else "".
     """
 
     trials: tuple[Trial, ...]
@@ -210,7 +210,7 @@ class Search:
             known=len(request.observed),
             spent_usd=spent,
             ready=ready,
-            problem=_unkept(ready.question, self._to_goal(request, observed), best),
+            problem=_unkept(ready.question, request.seen(self._to_goal(request, observed)), best),
         )
 
     def _to_goal(self, request: Request, observed: Observations) -> Observations:
@@ -326,8 +326,11 @@ def _complete(job: Job) -> int:
     return job.batch
 
 
-def _unkept(question: Question, observed: Observations, best: int) -> str:
-    """Return a sentence if the best candidate was measured and does not keep the bounds, else ""."""
+def _unkept(question: Question, request: Request, best: int) -> str:
+    """Return a sentence if the best candidate's trials failed, or do not keep the bounds, else ""."""
+    observed = request.observed
+    if failed(request, observed)[best]:
+        return "every trial failed"
     measured = np.flatnonzero(observed.ok & (observed.candidate == best))
     late = observed.time_s[measured] > question.deadline_s
     dear = observed.cost_usd[measured] > question.budget_usd

@@ -121,18 +121,6 @@ def test_no_method_that_knows_trials_alone_ranks_beyond_linear(
     no_promise(log_time, trials)
 
 
-@pytest.mark.parametrize("failed", [1, 3, 9])
-def test_a_failed_trial_bounds_a_time_from_below_and_tells_no_more(failed: int) -> None:
-    trials = tried({0: 9_000.0, 2: 6_000.0}).with_trial(failed, 4_000.0, 1.0, False)
-    rows = {
-        str(row.configuration): row
-        for row in CherryPick().recommend(Request(Job("new"), AMONG, observed=trials))
-    }
-    row = rows[str(AMONG.configuration(failed))]
-    assert row.time_interval.low <= 4_000.0 <= row.time_s
-    assert "failed trial" in row.reason
-
-
 def test_what_was_tried_is_predicted_as_it_was_measured() -> None:
     times = {0: 9_000.0, 2: 4_000.0, 5: 2_500.0}
     rows = CherryPick().recommend(Request(Job("new"), AMONG, Objective.TIME, observed=tried(times)))

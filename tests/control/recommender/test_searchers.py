@@ -99,6 +99,26 @@ def test_what_was_tried_is_ranked_by_the_objective_and_failures_are_left_out() -
     assert [row.reason for row in rows] == ["measured in trial 1 of 3", "measured in trial 2 of 3"]
 
 
+@pytest.mark.parametrize("name", RECOMMENDERS)
+def test_no_method_ranks_a_cluster_on_which_every_trial_failed(name: str) -> None:
+    among = clusters((2, 4)).take(np.arange(2))
+    among = replace(among, batch=np.full(len(among), 32.0))
+    request = Request(Job("new", batch=32, samples=1e6), among, expected_s=np.array([3000.0, 1000.0]))
+    method = make(name, server=Server("", 0.0, 1e10), use_bps={str(among.name[0]): 1e9})
+    narrow, wide = (among.configuration(row) for row in (0, 1))
+    trials = no_observations().with_trial(0, 4000.0, 1.0, ok=True).with_trial(1, 1.0, 0.001, ok=False)
+    assert [row.configuration for row in method.recommend(request.seen(trials))] == [narrow]
+    later = trials.with_trial(1, 2000.0, 0.5, ok=True)
+    assert wide in [row.configuration for row in method.recommend(request.seen(later))]
+
+
+def test_a_ranking_of_failed_clusters_alone_is_refused() -> None:
+    trials = no_observations().with_trial(0, 9.0, 1.0, ok=False)
+    request = Request(Job("new"), clusters().take(np.array([0])), observed=trials)
+    with pytest.raises(ScenarioError, match="job new: every trial failed, on all clusters that are allowed"):
+        CherryPick().recommend(request)
+
+
 def test_cherrypick_stops_when_little_is_to_be_gained_and_not_before_six_trials() -> None:
     history = made_history(1, noise=0.0)
     request = Request(Job("new"), history.candidates)
@@ -300,6 +320,9 @@ def test_the_analytic_model_tries_the_first_of_its_ranking_and_stops() -> None:
     step = search.propose(no_observations())
     assert isinstance(step, Proposal)
     assert step.candidate == best
-    ended = search.propose(no_observations().with_trial(best, 9.0, 1.0, ok=False))
+    other = search.propose(no_observations().with_trial(best, 9.0, 1.0, ok=False))
+    assert isinstance(other, Proposal)
+    assert among.configuration(other.candidate) == others[0].configuration
+    ended = search.propose(no_observations().with_trial(best, 9.0, 1.0, ok=True))
     assert isinstance(ended, Stop)
     assert ended.best == best

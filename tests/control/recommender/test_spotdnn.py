@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from itertools import product
 
@@ -159,6 +160,31 @@ def test_a_plan_keeps_its_bounds_and_is_the_cheapest_window(training, kinds, goa
     sizes = [sum(counts) for counts in product(*(range(kind.quota + 1) for kind in kinds))]
     assert 1 + sum(every.rejected.values()) == sum(answer.fewest <= size <= answer.most for size in sizes)
     assert 1 + sum(answer.rejected.values()) == len(windows)
+
+
+def test_a_dearer_and_faster_cluster_is_taken_if_only_that_pays_for_its_server_too() -> None:
+    even = replace(TRAINING, unequal=False)
+    kinds, goal = [SMALL, LARGE], Goal(0.8, 1e5, server_usd_h=10.0)
+    cheapest = provision(even, kinds, goal).plan
+    assert cheapest is not None
+    assert cheapest == provision(even, kinds, replace(goal, server_usd_h=0.0)).plan
+    paid = cheapest.cost_usd + cheapest.time_s / 3600 * 10.0
+    within = provision(even, kinds, replace(goal, budget_usd=0.9 * paid))
+    assert within.plan is not None
+    assert within.plan.cost_usd > cheapest.cost_usd
+    assert within.plan.cost_usd + within.plan.time_s / 3600 * 10.0 <= 0.9 * paid
+    assert within.rejected["over the budget"] > 0
+    none = provision(even, kinds, replace(goal, budget_usd=1.0))
+    assert none.plan is None
+    assert re.fullmatch(
+        r"infeasible: the cheapest cluster in time costs \S+ \$ of 1.00 \$ with its server", none.reason
+    )
+
+
+def test_more_clusters_than_can_be_compared_are_refused() -> None:
+    endless = replace(TRAINING, contention=(0.0, 0.0))
+    with pytest.raises(ScenarioError, match="of 1,000,003 instances allow 500,003,500,006 clusters"):
+        provision(endless, [replace(SMALL, quota=10**6), LARGE], Goal(0.8, 1e5))
 
 
 @given(TRAININGS, KINDS, GOALS, numbers(1, 3), st.randoms(use_true_random=False))

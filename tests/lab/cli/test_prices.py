@@ -69,6 +69,8 @@ def test_the_history_of_a_type_is_dated(capsys):
     days = [str(row["as_of"]) for row in rows(capsys)]
     assert len(days) > 1
     assert days == sorted(days, reverse=True)
+    assert call(["prices", "history", "g2-standard-4", *options[:-1], "csv"]) == 0
+    assert "\ngcp,us-central1,spot," in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,28 @@ def test_without_a_local_run_a_past_or_a_trial_there_is_no_figure(database):
     assert "us-central1, US$" in notes
 
 
+def test_a_cluster_on_which_every_trial_failed_is_left_out_and_named(database):
+    tried = [replace(run, job="new") for run in past_of("mine")]
+    database.add([*past_of("mine"), tried[0], replace(tried[1], ok=False, time_s=5.0)])
+    market = Market("us-central1", types=("n1-standard-4", "n1-standard-8"), workers=(1,))
+    for method in ("transfer", "cherrypick"):
+        answered = answer(Question(Job("new"), market, method=method), load(), database)
+        assert [str(row.configuration) for row in answered.ranking] == ["1 × n1-standard-4"]
+        assert "Left out, because every trial there failed: 1 × n1-standard-8." in answered.notes
+
+
+def test_two_providers_may_sell_types_of_one_name_in_a_region(tmp_path, database):
+    columns = "name,provider,region,market,price_per_h,currency,as_of,vcpus,memory_gib,gpus,gpu_model,"
+    rows = "m4,a,here,{},USD,2024-01-01,4,8,0,,1e9,m,,,me", "m4,b,here,{},USD,2024-01-01,4,8,0,,1e9,m,,,me"
+    lines = [row.format(f"on-demand,{price}") for row, price in zip(rows, (0.2, 0.1), strict=True)]
+    path = tmp_path / "prices.csv"
+    path.write_text("\n".join([f"{columns}network_bps,family,cpu_speed,disk_gib,source", *lines]))
+    database.add([Run("new", "a/m4", 1, 3600.0, 0.2, 4, 8), *past_of("mine")])
+    answered = answer(Question(Job("new"), Market("here", workers=(1, 2))), load(path), database)
+    assert {row.configuration.instance for row in answered.ranking} == {"a/m4", "b/m4"}
+    assert any("measured" in row.reason for row in answered.ranking)
+
+
 def past_of(job: str, count: int = 3) -> list[Run]:
     types = ("n1-standard-4", "n1-standard-8", "e2-standard-16")[:count]
     return [
@@ -251,7 +273,7 @@ def test_types_with_gpus_are_left_out_of_what_a_local_run_tells(database):
     for method in ("analytic", "transfer"):
         answered = answer(Question(job, market, method=method), load(), database)
         assert {row.configuration.instance for row in answered.ranking} == {"c4.xlarge"}
-        assert "Left out, because nothing was measured on GPUs: p2.xlarge." in answered.notes
+        assert "Left out, because no run tells of types with GPUs: p2.xlarge." in answered.notes
         assert "Analytic made every row" in answered.notes[0]
     database.add(
         [Run("new", "p2.xlarge", 1, 900.0, 1.8, 4, 61, gpus=1, servers=1, server_instance="m4.large")]
@@ -263,6 +285,23 @@ def test_types_with_gpus_are_left_out_of_what_a_local_run_tells(database):
     with pytest.raises(ScenarioError, match="no run on GPUs was measured") as refused:
         answer(only, load(), Measurements(database.path.with_name("none.duckdb")))
     assert not any(letter.isdigit() for letter in str(refused.value))
+
+
+@pytest.mark.parametrize("method", ["transfer", "cherrypick"])
+def test_runs_without_gpus_tell_nothing_of_those_with_gpus_unless_a_job_ran_on_both(method, database):
+    """A job that ran on GPUs alone shows no ratio to types without them."""
+    ran = [replace(run, job="new") for run in past_of("x")]
+    gpu = Run("other", "g2-standard-4", 1, 900.0, 0.7, 4, 16, gpus=1)
+    database.add([*ran, gpu, replace(gpu, workers=2, time_s=500.0)])
+    market = Market("us-central1", types=("n1-standard-4", "g2-standard-4"), workers=(1, 2))
+    asked = Question(Job("new"), market, method=method)
+    answered = answer(asked, load(), database)
+    assert {row.configuration.instance for row in answered.ranking} == {"n1-standard-4"}
+    assert "Left out, because no run tells of types with GPUs: g2-standard-4." in answered.notes
+    database.add([replace(gpu, job="new")])
+    assert len(answer(asked, load(), database).ranking) == 4
+    newest = answer(replace(asked, job=Job("newest"), method="transfer"), load(), database)
+    assert len(newest.ranking) == 4
 
 
 def test_of_many_types_the_measured_ones_are_ranked_and_else_those_that_none_beats():

@@ -200,6 +200,10 @@ def test_limits_of_trials_and_a_broken_job(database):
         def measure(self, order, steps):
             return cannot_run(0.5, "no module named data")
 
+    two = replace(MARKET, types=("n1-standard-4",), workers=(1, 2))
+    new = replace(JOB, name="new")
+    found = search(database, Broken(step_s), "exhaustive", two, job=new, stored=False).run()
+    assert found.problem == "every trial failed"
     cloud = Broken(step_s)
     with pytest.raises(ScenarioError, match="3 trials failed one after another: no module named data"):
         search(database, cloud, "random").run()
