@@ -6,7 +6,7 @@ a command line or a form gives them. Not for: the policies themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
@@ -66,7 +66,7 @@ def settings(name: str, parameters: Mapping[str, object]) -> Any:
         raise ScenarioError(f"no policy {name!r}; {_choices(name, list(POLICIES))}")
     settings_type = POLICIES[name][0]
     known = [spec.name for spec in fields(settings_type)]
-    types = _types(settings_type)
+    types = _types(name)
     values: dict[str, object] = {}
     for key, value in parameters.items():
         if key not in known:
@@ -76,9 +76,9 @@ def settings(name: str, parameters: Mapping[str, object]) -> Any:
 
 
 @cache
-def _types(settings_type: Hashable) -> Mapping[str, Any]:
-    """Return the type of each parameter. To work it out takes longer than everything else in `settings`."""
-    return get_type_hints(settings_type)
+def _types(name: str) -> Mapping[str, Any]:
+    """Return the type of each parameter of a policy, which takes longer than all else in `settings`."""
+    return get_type_hints(POLICIES[name][0])
 
 
 def _choices(wrong: str, known: list[str]) -> str:

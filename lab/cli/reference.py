@@ -14,7 +14,8 @@ from lab.cli.main import app
 
 _COMMON = ("--store", "--format", "--no-progress", "--help")
 _EXIT_CODES = """\
-Standard output carries the result and nothing else; a failure is one line on standard error.
+Standard output carries the result and nothing else; a failure is one line on standard error. Only the
+commands that `record` and `profile` run print there, too, unless --logs keeps their output.
 
 | exit code | meaning |
 |---|---|

@@ -57,7 +57,7 @@ class Topology:
     rate_bps, delay_s: rate and one-way delay of a link between a host and a ToR.
     spines: number of spines, each of which connects all ToRs. Without spines (NO_SPINE) two hosts talk
     through a ToR that both have.
-    spine_rate_bps, spine_delay_s: rate and one-way delay of a link between a ToR and a spine.
+    spine_delay_s: one-way delay of a link between a ToR and a spine.
     """
 
     tor_of: Whole
@@ -65,7 +65,6 @@ class Topology:
     rate_bps: float = 100e9
     delay_s: float = 1e-6
     spines: int = NO_SPINE
-    spine_rate_bps: float = 400e9
     spine_delay_s: float = 1e-6
 
     @property

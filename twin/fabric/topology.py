@@ -126,7 +126,7 @@ def _shape(topology: Topology) -> None:
             f"topology: asymmetric: host {host} has {int((~without[host]).sum())} uplinks where others have "
             f"{topology.uplinks}: give every host as many"
         )
-    for name in ("rate_bps", "delay_s", "spine_rate_bps", "spine_delay_s"):
+    for name in ("rate_bps", "delay_s", "spine_delay_s"):
         value = getattr(topology, name)
         if not (np.isfinite(value) and value > 0.0):
             raise ScenarioError(f"topology: {name}: {value} is not a finite number above zero")

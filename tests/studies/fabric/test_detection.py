@@ -9,9 +9,19 @@ import pytest
 from control.fabric import BfdState
 from lab.fabric.real.settings import Setting
 from studies.fabric.causes import CAUSES, bound_per_h, cause
-from studies.fabric.detection import ROADS, Seen, kept_sections, make, told_whole, went_down, with_section
+from studies.fabric.detection import (
+    ROADS,
+    Seen,
+    kept_sections,
+    make,
+    section,
+    told_whole,
+    went_down,
+    with_section,
+)
 from studies.fabric.still import once
 from studies.harness import Asked
+from studies.pictures import table_below
 from testbed.fabric.bfd_plane.processes import Down
 from testbed.fabric.sentinel import Stall
 from testbed.fabric.witness import BfdSeen
@@ -60,6 +70,15 @@ def test_the_page_says_whether_the_aims_are_reached(gap_s: float, said: str) -> 
     assert (
         "0 of our sessions went down without a fault in 10.00 session-hours, so at most 0.3 an hour" in text
     )
+
+
+@pytest.mark.parametrize(("count", "said"), [(43, "–"), (101, "95")])
+def test_a_p95_is_printed_where_there_are_faults_enough_for_it(count: int, said: str) -> None:
+    gaps_s = [k / 1000 for k in range(count)]
+    roads = [Seen(Setting(road, 3, 10), gaps_s, [0.0] * count, session_s=1.0) for road in ROADS]
+    heading, table = section("3x10", roads)
+    frame = table_below(f"\n{heading}\n\n{table}", heading)
+    assert frame["p95"].tolist()[: len(ROADS)] == [said] * len(ROADS)
 
 
 def test_a_part_of_the_page_needs_the_page(tmp_path: Path) -> None:
