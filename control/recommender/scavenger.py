@@ -184,7 +184,8 @@ class ScavengerSearch:
             error = float(np.sqrt(np.mean(np.log(expected[rows] / step_s) ** 2)))
             deviation[own] = max(error, _LEAST_DEVIATION)
             refused = failed(request, observed) & own
-            time_s[own & (among.batch >= among.batch[refused].min(initial=np.inf))] = np.inf
+            if refused.any():
+                time_s[own & (among.batch >= among.batch[refused].min())] = np.inf
         time_s[observed.candidate[observed.ok]] = observed.time_s[observed.ok]
         return time_s, deviation
 
