@@ -131,7 +131,7 @@ def offered(step: str, offers: Sequence[Offer], home: tuple[str, str], gpu: str,
         later = [
             offer.usd_h.t_s[0] - at_s for offer, one in zip(offers, may.get(step, ~begun), strict=True) if one
         ]
-        first = f"; the first price is {min(later) / 86_400:.3g} days later" if later else ""
+        first = f"; the first price is {min(later) / 86_400:,.1f} days later" if later else ""
         where = f"({LADDER[step]}; home {'/'.join(home)}, {gpu})"
         raise ScenarioError(f"{step}: no offer at the start {where}{first}")
     return allowed

@@ -118,13 +118,11 @@ def plan(
     *,
     budget_usd_h: float = inf,
     cap: int | None = None,
-    network_share: float = NETWORK_SHARE,
 ) -> Plan:
     """Return the cluster that `rule` recommends.
 
     budget_usd_h: bound on the price of server and workers together, US$/h.
     cap: largest number of workers; a budget or a cap is needed.
-    network_share: share of the server's bandwidth that its workers may use together.
 
     Raises ScenarioError without a bound, without types, for a budget below the server and one worker, and if
     Scala-Opt lacks the server's bandwidth or a worker's use of it.
@@ -140,7 +138,7 @@ def plan(
         return _filled(rule, by_price[-1], server, budget_usd_h, cap)
     if rule is Rule.TIME:
         return _filled(rule, by_price[0], server, budget_usd_h, cap)
-    return _scaled(rule, by_price, server, budget_usd_h, cap, network_share)
+    return _scaled(rule, by_price, server, budget_usd_h, cap)
 
 
 def _paid(worker: Worker, server: Server, budget_usd_h: float, cap: int | None) -> int:
@@ -166,7 +164,6 @@ def _scaled(
     server: Server,
     budget_usd_h: float,
     cap: int | None,
-    network_share: float,
 ) -> Plan:
     kept: tuple[int, float, Worker] | None = None
     if not server.bandwidth_bps > 0:
@@ -180,7 +177,7 @@ def _scaled(
         paid = _paid(worker, server, budget_usd_h, cap)
         if paid < 1:
             continue
-        served = server.bandwidth_bps * network_share / worker.use_bps
+        served = server.bandwidth_bps * NETWORK_SHARE / worker.use_bps
         count = max(1, min(paid, floor(served + _ROUNDING)))
         cheaper = (
             rule is Rule.SCALE_CHEAPEST and kept is not None and worker.price_usd_h < kept[2].price_usd_h
@@ -218,13 +215,11 @@ class Fc2:
     server: the parameter server of every candidate.
     use_bps: bandwidth that one worker of the job uses of a server of its own, bit/s, by type; Scala-Opt needs
         it of every type.
-    cap: largest number of workers; None means the largest among the candidates if there is no hourly budget.
     """
 
     rule: Rule
     server: Server
     use_bps: Mapping[str, float] = field(default_factory=dict)
-    cap: int | None = None
 
     def recommend(self, request: Request) -> list[Recommendation]:
         """Return the rule's one choice; its time and cost are NaN, because the rule predicts neither.
@@ -256,8 +251,7 @@ class Fc2:
         unit_price = (candidates.price_usd_h - self.server.price_usd_h) / candidates.count
         prices = {str(name): float(price) for name, price in zip(candidates.name, unit_price, strict=True)}
         workers = [Worker(name, price, self.use_bps.get(name, nan)) for name, price in prices.items()]
-        bounded = isfinite(request.budget_usd_h)
-        cap = int(candidates.count.max()) if self.cap is None and not bounded else self.cap
+        cap = None if isfinite(request.budget_usd_h) else int(candidates.count.max())
         chosen = plan(self.rule, workers, self.server, budget_usd_h=request.budget_usd_h, cap=cap)
         rows = (candidates.name == chosen.worker) & (candidates.count <= chosen.count)
         if not rows.any():

@@ -105,6 +105,10 @@ def fit(x: Features, draws: Sequence[tuple[Whole, Real]], start: Kernel, *, leve
     together: dict[bytes, tuple[Whole, list[Real]]] = {}
     for positions, values in draws:
         together.setdefault(positions.tobytes(), (positions, []))[1].append(values)
+    blocks = [
+        (np.ix_(positions, positions), np.diag_indices(positions.size), np.column_stack(values))
+        for positions, values in together.values()
+    ]
     at = _theta(start)
     precision = np.full(at.size, _LENGTH_PRECISION)
     precision[:2] = _VARIANCE_PRECISION
@@ -113,15 +117,15 @@ def fit(x: Features, draws: Sequence[tuple[Whole, Real]], start: Kernel, *, leve
         kernel = _kernel(theta, start)
         covariance = kernel(x, x)
         total = 0.5 * float((((theta - at) * precision) ** 2).sum())
-        for positions, values in together.values():
-            a = covariance[np.ix_(positions, positions)] + level_variance
-            a[np.diag_indices_from(a)] += kernel.noise
+        for block, diagonal, values in blocks:
+            a = covariance[block] + level_variance
+            a[diagonal] += kernel.noise
             try:
                 lower = np.linalg.cholesky(a)
             except np.linalg.LinAlgError:
                 return _IMPOSSIBLE
-            z = solve_triangular(lower, np.column_stack(values), lower=True, check_finite=False)
-            total += 0.5 * float((z**2).sum()) + len(values) * float(np.log(np.diag(lower)).sum())
+            z = solve_triangular(lower, values, lower=True, check_finite=False)
+            total += 0.5 * float((z**2).sum()) + values.shape[1] * float(np.log(np.diag(lower)).sum())
         return total
 
     bounds = [(value - 7, value + 7) for value in at]

@@ -114,8 +114,13 @@ class Request:
         place[rows] = np.arange(rows.size)
         trials = self.observed
         kept = place[trials.candidate] >= 0
-        columns = (column[kept] for column in (trials.time_s, trials.cost_usd, trials.ok, trials.noise))
-        observed = Observations(place[trials.candidate[kept]], *columns)
+        observed = Observations(
+            place[trials.candidate][kept],
+            trials.time_s[kept],
+            trials.cost_usd[kept],
+            trials.ok[kept],
+            trials.noise[kept],
+        )
         return replace(self, candidates=self.candidates.take(rows), observed=observed, expected_s=None)
 
     def within_bounds(self, observed: Observations) -> Flags:

@@ -28,6 +28,8 @@ from control.recommender.ports import (
 from control.recommender.ranking import Prediction, ranked
 from twinbed import ScenarioError
 
+_WINDOW, _MOST_SPENT = 20, 0.1
+"""Steps of a trial, and the largest share of the job's steps that trials may take."""
 _SAME = 2.0
 """Factor within which the noise scale counts as unchanged."""
 _LEAST_DEVIATION = 0.05
@@ -80,15 +82,8 @@ def to_goal(request: Request, observed: Observations) -> Observations:
     return observed.stretched(1 / worth(request, observed)[observed.candidate])
 
 
-@dataclass(frozen=True, slots=True)
 class Scavenger:
-    """Searches workers and batch by a model of the job's goodput.
-
-    spend: largest share of the job's steps that trials may take. window: number of steps of a trial.
-    """
-
-    spend: float = 0.1
-    window: float = 20.0
+    """Searches workers and batch by a model of the job's goodput."""
 
     def recommend(self, request: Request) -> list[Recommendation]:
         """Return every affordable candidate of a tried type by its predicted time until the goal.
@@ -115,7 +110,7 @@ class Scavenger:
             )
         if np.isnan(request.candidates.batch).any():
             raise ScenarioError("scavenger chooses among batch sizes; give some with --batches")
-        return ScavengerSearch(request, self.spend, self.window)
+        return ScavengerSearch(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +118,6 @@ class ScavengerSearch:
     """The search of Scavenger; its trials are those until the goal."""
 
     request: Request
-    spend: float
-    window: float
 
     def propose(self, observed: Observations) -> Proposal | Stop:
         """Return the first trial on a type, then the best prediction, until it has been tried."""
@@ -132,8 +125,8 @@ class ScavengerSearch:
         allowed = affordable(request)
         tried = np.zeros(len(among), np.bool_)
         tried[observed.candidate] = True
-        spent = len(observed) * self.window * first_batch(request) / request.job.samples
-        if spent > self.spend:
+        spent = len(observed) * _WINDOW * first_batch(request) / request.job.samples
+        if spent > _MOST_SPENT:
             return stop(request, observed, f"trials have taken {spent:.0%} of the job's steps")
         # The fewest workers of a type, with the batch nearest to the job's own.
         away = np.abs(np.log(among.batch / _batch(request.job)))
@@ -184,7 +177,8 @@ class ScavengerSearch:
             error = float(np.sqrt(np.mean(np.log(expected[rows] / step_s) ** 2)))
             deviation[own] = max(error, _LEAST_DEVIATION)
             refused = failed(request, observed) & own
-            time_s[own & (among.batch >= among.batch[refused].min(initial=np.inf))] = np.inf
+            if refused.any():
+                time_s[own & (among.batch >= among.batch[refused].min())] = np.inf
         time_s[observed.candidate[observed.ok]] = observed.time_s[observed.ok]
         return time_s, deviation
 

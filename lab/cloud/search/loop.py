@@ -30,7 +30,6 @@ from twinbed import ScenarioError
 
 STEPS = 20
 """Steps that a trial measures, as in the shipped table of measured jobs."""
-MOST_STEPS = 100
 MOST_FAILURES = 3
 """Failed trials in a row after which the job is taken to be broken."""
 
@@ -40,7 +39,6 @@ class Limits:
     """Limits of a search.
 
     trials: largest number of trials.
-    steps: number of steps that a trial measures.
     lease_s: longest time that a trial holds its instances, s as billed.
     cap_usd: most that all trials may cost, US$: a trial whose lease could cost more is not begun.
 
@@ -48,15 +46,13 @@ class Limits:
     """
 
     trials: int = 12
-    steps: int = STEPS
     lease_s: float = 1800.0
     cap_usd: float = np.inf
 
     def __post_init__(self) -> None:
-        if self.trials < 1 or not 2 <= self.steps <= MOST_STEPS or not self.lease_s >= 1:
+        if self.trials < 1 or not self.lease_s >= 1:
             raise ScenarioError(
-                f"a search needs a trial at least, 2 to {MOST_STEPS} steps and a lease of 1 s: got "
-                f"{self.trials} trials, {self.steps} steps, {self.lease_s:g} s"
+                f"a search needs a trial and a lease of 1 s at least: {self.trials}, {self.lease_s:g} s"
             )
         if not self.cap_usd > 0:
             raise ScenarioError(f"--cap {self.cap_usd:g}: it must be above 0 $")
@@ -221,7 +217,7 @@ class Search:
         self, order: Order, configuration: Configuration, price: float, rules: pricing.Rules, why: str
     ) -> Trial:
         self.provisioner.launch(order)
-        reading = self.provisioner.measure(order, self.limits.steps)
+        reading = self.provisioner.measure(order, STEPS)
         self.provisioner.stop(order.owner, order.token)
         step_s, job_s, job_usd = self._job(reading, order, price, rules)
         # The provider's rule decides whether the start-up is billed, too.
