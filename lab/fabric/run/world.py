@@ -138,17 +138,20 @@ def build_world(spec: RunSpec) -> World:
     fabric = calibration.fabric(
         spec.calibration, asked.replaced, retries=asked.retry_profile, fast_path=asked.fast_path
     )
-    topology = dual_tor(
-        asked.topology.hosts,
-        tors=asked.topology.tors,
-        uplinks=asked.topology.uplinks,
-        rate_bps=fabric.rate_bps,
-        delay_s=fabric.delay_s,
-        spines=asked.topology.spines,
-        nics=asked.topology.nics,
-    )
     scheme = Scheme(spec.policy.name)
-    check(topology, scheme)
+    try:
+        topology = dual_tor(
+            asked.topology.hosts,
+            tors=asked.topology.tors,
+            uplinks=asked.topology.uplinks,
+            rate_bps=fabric.rate_bps,
+            delay_s=fabric.delay_s,
+            spines=asked.topology.spines,
+            nics=asked.topology.nics,
+        )
+        check(topology, scheme)
+    except ScenarioError as error:
+        raise ScenarioError(f"fabric.{error}") from None
     network, measure = np.random.SeedSequence(spec.seed).spawn(2)
     return World(asked, scheme, fabric, topology, network, measure)
 

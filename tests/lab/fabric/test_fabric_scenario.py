@@ -163,3 +163,16 @@ def test_faults_are_planned_as_they_are_asked_for():
 def test_a_fault_of_what_is_not_there_is_refused(faults, said):
     with pytest.raises(ScenarioError, match=said):
         planned(**faults)
+
+
+@pytest.mark.parametrize(
+    ("topology", "said"),
+    [
+        ({"hosts": 5, "tors": 3}, "^fabric.topology: tors: 3 do not form groups of 2"),
+        ({"hosts": 5, "tors": 4}, "^fabric.topology: disconnected: .* add spines"),
+    ],
+)
+def test_a_topology_that_cannot_be_is_named_by_its_whole_key(topology, said):
+    (spec,) = expand(build({**asked(topology=topology), "policies": ["thorn"]}))
+    with pytest.raises(ScenarioError, match=said):
+        world.build_world(spec)
