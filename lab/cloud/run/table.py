@@ -106,9 +106,9 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
         without = "with" if (request.candidates.gpus == 0).all() else "without"
         yield f"Left out, because no run tells of types {without} GPUs: {', '.join(facts.left_out)}."
     among = request.candidates
-    rows = np.flatnonzero(failed(request, request.observed))
-    if refused := [str(among.configuration(row)) for row in rows]:
-        yield f"Left out, because every trial there failed: {', '.join(refused)}."
+    if refused := np.flatnonzero(failed(request, request.observed)).tolist():
+        named = ", ".join(str(among.configuration(row)) for row in refused)
+        yield f"Left out, because every trial there failed: {named}."
     if facts.method == "Transfer":
         jobs = len(request.history.jobs) - facts.own_jobs if request.history else 0
         if jobs:
