@@ -335,6 +335,18 @@ def test_a_broken_graph_is_our_bug_and_named(change, message):
         check_graph(replace(GRAPH, **change))
 
 
+def test_more_calls_than_are_counted_are_refused():
+    caller, callee = Handler(0.01, [[Call("h1")] * 33_000]), Handler(0.01)
+    with pytest.raises(InvariantError, match="33000 calls at once, at most 32767"):
+        check_graph(graph_of([Service({"h0": caller}), Service({"h1": callee})], ["h0"]))
+
+
+def test_more_delays_than_are_numbered_are_refused():
+    calls = [[Call("h1", timeout_s=1.0 + k)] for k in range(33_000)]
+    with pytest.raises(InvariantError, match="different delays, at most 32767"):
+        check_graph(graph_of([Service({"h0": Handler(0.01, calls)}), Service({"h1": Handler(0.01)})], ["h0"]))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
