@@ -30,9 +30,9 @@ FIRST = np.array([0])
 
 
 def test_records_are_whole_cache_lines_and_containers_an_odd_number_of_them():
-    assert records.NODE.itemsize == records.HANDLER.itemsize == 64
+    assert records.NODE.itemsize == records.CALL.itemsize == 64
     assert records.CONTAINER.itemsize % 128 == 64
-    assert [records.CONTAINER.fields[name][1] for name in ("v", "cap", "visits")] == [0, 64, 128]
+    assert [records.CONTAINER.fields[name][1] for name in ("v", "end0_v", "wanted_bytes")] == [0, 64, 128]
 
 
 def test_demand_above_all_capacity_saturates_and_drops_what_does_not_fit():
