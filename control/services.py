@@ -16,6 +16,9 @@ from graphlib import CycleError, TopologicalSorter
 
 from twinbed import ScenarioError
 
+MOST_AT_ONCE = 32_767
+"""Most calls that a stage may make at once. The twin counts them in 16 bits."""
+
 
 class Draw(IntEnum):
     """The distribution of a visit's CPU demand around the handler's mean (with its cv for LOGNORMAL)."""

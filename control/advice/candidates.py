@@ -69,21 +69,30 @@ def vpa(usage: Usage) -> Sizes:
 
 
 def _peaks(usage: Usage, settings: VpaSettings) -> Floats:
-    """Return the histogram of the members' daily peaks, including what killed members would have needed."""
+    """Return the histogram of the members' daily peaks.
+
+    A kill raises the peak of its day to what the member would have needed. A row's killed member is taken to
+    be the one with the largest peak of that day.
+    """
     length = usage.cores.shape[1]
     day = max(1, round(settings.memory_aggregation_interval_s / usage.interval_s))
     weights = np.zeros((usage.rows, MEMORY_BUCKETS.count))
     for begin in range(0, length, day):
         seen = np.flatnonzero(usage.present[:, begin : begin + day].any(axis=1))
-        peak = usage.memory_bytes[seen, begin : begin + day].max(axis=1)
+        used = usage.memory_bytes[seen, begin : begin + day].max(axis=1)
+        peak = used.copy()
+        kills = usage.part(begin, begin + day).kills
+        for row, limit in zip(kills.row.tolist(), kills.limit_bytes.tolist(), strict=True):
+            own = np.flatnonzero(usage.row[seen] == row)
+            if not own.size:
+                continue  # killed at midnight, and gone since
+            killed = own[used[own].argmax()]
+            held = max(limit, used[killed])
+            needed = max(held * settings.oom_bump_ratio, held + settings.oom_min_bump_bytes)
+            peak[killed] = max(peak[killed], needed)
         age_s = (length - min(begin + day, length)) * usage.interval_s
         weight = np.full(len(seen), 2.0 ** (-age_s / settings.memory_half_life_s))
         weights += _histogram(usage, seen, MEMORY_BUCKETS, peak, weight)
-    limits = usage.oom_limit_bytes()
-    killed = np.flatnonzero(limits > 0)
-    limit = limits[killed]
-    needed = np.maximum(limit * settings.oom_bump_ratio, limit + settings.oom_min_bump_bytes)
-    weights[killed, MEMORY_BUCKETS.find(needed)] += 1.0
     return weights
 
 

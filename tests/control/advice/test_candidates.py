@@ -54,10 +54,13 @@ def steps(count):
     return busy, 1e9 * busy
 
 
+@pytest.mark.parametrize("killed", [None, 100, 500])
 @pytest.mark.parametrize(("made_up", "count", "interval_s"), [(noise, 3000, 60.0), (steps, 576, 600.0)])
-def test_the_vpa_is_its_own_recommender_for_one_replica(made_up, count, interval_s):
+def test_the_vpa_is_its_own_recommender_for_one_replica(made_up, count, interval_s, killed):
     cores, memory = made_up(count)
-    made = candidates.vpa(usage(cores, memory, interval_s=interval_s))
+    limit = 0.0 if killed is None else 2.0 * memory[0, : killed + 1].max()
+    own = usage(cores, memory, interval_s=interval_s, oom_limit_bytes=[limit, 0.0], oom_interval=killed)
+    made = candidates.vpa(own)
     roster = Roster([Application("app", 64.0, 1 << 40)])
     recommender = Recommender(roster, VpaSettings())
     roster.join(Join(np.zeros(2, np.int64), np.full(2, 64.0)))
@@ -66,6 +69,8 @@ def test_the_vpa_is_its_own_recommender_for_one_replica(made_up, count, interval
         at_s = (interval + 1) * interval_s
         recommender.observe_cpu(slots, cores[:, interval], at_s)
         recommender.observe_memory(slots, memory[:, interval], at_s)
+        if interval == killed:
+            recommender.observe_oom(slots[:1], np.array([limit]), at_s)
     target = recommender.recommend(slots).target
     # Buckets are 5 % wide; the two differ by at most one, for weights in another precision.
     assert made.cpu_request == pytest.approx(target[0], rel=0.051)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from control.services import Draw, cycle
+from control.services import MOST_AT_ONCE, Draw, cycle
 from twin.containers.requests.model import Index, RequestWorkload, ServiceGraph
 from twinbed import InvariantError
 
@@ -96,6 +96,13 @@ def check_graph(graph: ServiceGraph) -> None:
             raise InvariantError(f"service graph: {name} must be finite and at least {least:g}")
     if not ((graph.probability > 0) & (graph.probability <= 1)).all() or not (graph.timeout_s > 0).all():
         raise InvariantError("service graph: probabilities are in (0, 1], timeouts above 0")
+    delays = np.unique(np.concatenate((graph.network_s, graph.backoff_s, graph.timeout_s)))
+    for name, number in (
+        ("calls at once", np.diff(graph.first_call).max(initial=0)),
+        ("different delays", len(delays)),
+    ):
+        if number > MOST_AT_ONCE:
+            raise InvariantError(f"service graph: {number} {name}, at most {MOST_AT_ONCE}")
     if not (0 <= graph.wake_s < np.inf and graph.wake_tau_s > 0):
         raise InvariantError(f"service graph: wake_s {graph.wake_s}, wake_tau_s {graph.wake_tau_s}")
     if not 0 <= graph.keep_s < np.inf:

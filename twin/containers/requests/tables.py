@@ -50,7 +50,7 @@ def new_engine(workload: RequestWorkload, tables: dict[str, records.Records], wa
     state["client"] = len(workload.graph.call_handler)
     for name in RANDOM:
         state[name.removesuffix("s")] = len(tables[name])  # no element is in use yet
-    state["reserve"], state["busy_with"] = _reserve(workload.graph), -1
+    state["reserve"] = _reserve(workload.graph)
     client = workload.client
     state["connections"], state["queue"] = client.connections, client.queue
     state["timeout_s"], state["watch"] = client.timeout_s, watch
@@ -71,28 +71,13 @@ def new_tables(workload: RequestWorkload) -> dict[str, records.Records]:
     sizes = np.array([_leaves(owner) for owner in members])
     hosts["size"] = sizes
     hosts["tree"] = trees.ctypes.data + _TREE_BYTES * (np.cumsum(sizes) - sizes)
-    count = len(graph.call_handler)
-    calls = np.zeros(count + len(graph.request_handler), records.CALL)
-    for name in ("backoff", "timeout", "pool"):
-        calls[name] = -1  # clients' calls, which follow the graph's own, have none
-    calls["network"][:count], calls["network"][count:] = network[:-1], network[-1]
-    calls["backoff"][:count], calls["timeout"][:count] = backoff, timeout
-    calls["handler"] = np.concatenate((graph.call_handler, graph.request_handler))
-    service = graph.handler_service[calls["handler"]]
-    calls["first"], calls["replicas"] = (
-        graph.first_container[service],
-        np.diff(graph.first_container)[service],
-    )
-    for name in ("retries", "probability", "pool"):
-        calls[name][:count] = getattr(graph, name)
-    calls["direct"] = (calls["timeout"] < 0) & (calls["network"] < 0) & (calls["pool"] < 0)
+    calls = _calls(graph, network, backoff, timeout)
     pools = np.zeros(len(graph.pool_connections), records.POOL)
     pools["connections"] = graph.pool_connections
     stages = np.zeros(len(graph.first_call), records.STAGE)
     stages["first_call"] = graph.first_call
     nodes = free_nodes(ROOM + _reserve(graph))
-    runnable = _zeros(int(containers["first"][-1] + graph.workers[-1]), records.RUNNABLE)
-    runnable["v"] = np.inf
+    runnable = np.zeros(int(graph.workers.sum()), records.RUNNABLE)
     return {
         "nodes": nodes,
         "timers": np.zeros(len(nodes), records.TIMER),
@@ -101,8 +86,6 @@ def new_tables(workload: RequestWorkload) -> dict[str, records.Records]:
         "trees": trees,
         "lines": lines,
         "pools": pools,
-        "services": np.zeros(len(graph.services), records.SERVICE),
-        "handlers": _handlers(graph),
         "stages": stages,
         "calls": calls,
         "runnable": runnable,
@@ -159,11 +142,11 @@ def _containers(
     containers["status"] = ABSENT
     containers["cap"] = np.minimum(workload.threads, workload.host_cores)
     containers["host"] = workload.host
-    containers["least_v"], containers["idle_since_s"] = np.inf, -np.inf
-    containers["trim_s"] = np.inf
+    for name in ("end0_v", "end1_v", "end2_v", "end3_v", "trim_s"):
+        containers[name] = np.inf
+    containers["idle_since_s"] = -np.inf
     containers["share"], containers["weight"] = 1.0, DEFAULT_WEIGHT
-    # With powers of two, the first visits of all containers would compete for a few cache lines.
-    containers["first"][1:] = np.cumsum((graph.workers + 3) // 4 * 4 + 4)[:-1]
+    containers["first"] = np.cumsum(graph.workers) - graph.workers
     for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):
         containers[name] = getattr(graph, name)
     hosts = np.zeros(len(workload.cores_of_host), records.HOST)
@@ -179,17 +162,28 @@ def _containers(
     return containers, hosts, hosted
 
 
-def _handlers(graph: ServiceGraph) -> records.Records:
-    handlers = _zeros(len(graph.handlers), records.HANDLER)
-    handlers["service"], handlers["draw"] = graph.handler_service, graph.draw
-    handlers["first_stage"], handlers["last_stage"] = graph.first_stage[:-1], graph.first_stage[1:]
-    handlers["share"] = 1.0 / (np.diff(graph.first_stage) + 1)
-    handlers["mean_s"] = graph.mean_s
+def _calls(graph: ServiceGraph, network: Any, backoff: Any, timeout: Any) -> records.Records:
+    """Return the graph's calls and clients' calls, which follow them."""
+    count = len(graph.call_handler)
+    calls = _zeros(count + len(graph.request_handler), records.CALL)
+    calls["network"][:count], calls["network"][count:] = network[:-1], network[-1]
+    for name, values in (("backoff", backoff), ("timeout", timeout), ("pool", graph.pool)):
+        calls[name][:count], calls[name][count:] = values, -1
+    calls["direct"] = (calls["timeout"] < 0) & (calls["network"] < 0) & (calls["pool"] < 0)
+    for name in ("retries", "probability"):
+        calls[name][:count] = getattr(graph, name)
+    handler = np.concatenate((graph.call_handler, graph.request_handler))
+    service, stages = graph.handler_service[handler], np.diff(graph.first_stage)
+    calls["first"] = graph.first_container[service]
+    calls["replicas"] = np.diff(graph.first_container)[service]
+    calls["first_stage"], calls["last_stage"] = graph.first_stage[handler], graph.first_stage[handler + 1]
+    calls["share"], calls["draw"] = 1.0 / (stages + 1)[handler], graph.draw[handler]
     variance = np.log1p(np.where(graph.draw == Draw.LOGNORMAL, graph.cv, 0.0) ** 2)
     with np.errstate(divide="ignore"):
-        handlers["mu"] = np.log(graph.mean_s) - variance / 2
-    handlers["sigma"] = np.sqrt(variance)
-    return handlers
+        mu = np.log(graph.mean_s) - variance / 2
+    calls["scale"] = np.where(graph.draw == Draw.LOGNORMAL, mu, graph.mean_s)[handler]
+    calls["sigma"] = np.sqrt(variance)[handler]
+    return calls
 
 
 def _delay_lines(graph: ServiceGraph, way_s: float) -> tuple[records.Records, Any, Any, Any]:

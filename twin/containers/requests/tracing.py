@@ -99,8 +99,8 @@ def _read(
     count = engine.read_spans(state, requests, scratch, request, parent, call, container, times)
     request, parent, call, container = (column[:count] for column in (request, parent, call, container))
     start_s, end_s, part_s = np.ascontiguousarray(times[:count].T)
-    handler = tables["calls"]["handler"][call]
-    work_s = np.where(container >= 0, part_s / tables["handlers"]["share"][handler], 0.0)
+    handler = np.concatenate((graph.call_handler, graph.request_handler))[call]
+    work_s = np.where(container >= 0, part_s / tables["calls"]["share"][call], 0.0)
     drawn = tables["requests"]["traced"][request] == records.DRAWN
     service = graph.handler_service[handler]
     lost = int(state["untraced"][0])

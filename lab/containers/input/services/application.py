@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from control.services import container_names, cycle
+from control.services import MOST_AT_ONCE, container_names, cycle
 from lab.ask import guard, shipped
 from lab.ask.problems import validated
 from lab.ask.section import Section
@@ -192,6 +192,8 @@ class AppSpec(Section):
             for name, handler in spec.handlers.items():
                 for key, calls in handler.stages():
                     where = ".".join(["services", service, "handlers", name, "calls", *map(str, key)])
+                    if len(calls) > MOST_AT_ONCE:
+                        raise ValueError(f"{where}: {len(calls)} calls at once, at most {MOST_AT_ONCE}")
                     for call in calls:
                         self._check_target(call.call, where)
         for name, request in self.requests.items():

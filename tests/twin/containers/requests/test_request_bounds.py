@@ -30,9 +30,9 @@ FIRST = np.array([0])
 
 
 def test_records_are_whole_cache_lines_and_containers_an_odd_number_of_them():
-    assert records.NODE.itemsize == records.HANDLER.itemsize == 64
+    assert records.NODE.itemsize == records.CALL.itemsize == 64
     assert records.CONTAINER.itemsize % 128 == 64
-    assert [records.CONTAINER.fields[name][1] for name in ("v", "cap", "visits")] == [0, 64, 128]
+    assert [records.CONTAINER.fields[name][1] for name in ("v", "end0_v", "wanted_bytes")] == [0, 64, 128]
 
 
 def test_demand_above_all_capacity_saturates_and_drops_what_does_not_fit():
@@ -333,6 +333,18 @@ GRAPH = graph_of(chain([0.01, 0.01, 0.01]), ["a0"])
 def test_a_broken_graph_is_our_bug_and_named(change, message):
     with pytest.raises(InvariantError, match=message):
         check_graph(replace(GRAPH, **change))
+
+
+def test_more_calls_than_are_counted_are_refused():
+    caller, callee = Handler(0.01, [[Call("h1")] * 33_000]), Handler(0.01)
+    with pytest.raises(InvariantError, match="33000 calls at once, at most 32767"):
+        check_graph(graph_of([Service({"h0": caller}), Service({"h1": callee})], ["h0"]))
+
+
+def test_more_delays_than_are_numbered_are_refused():
+    calls = [[Call("h1", timeout_s=1.0 + k)] for k in range(33_000)]
+    with pytest.raises(InvariantError, match="different delays, at most 32767"):
+        check_graph(graph_of([Service({"h0": Handler(0.01, calls)}), Service({"h1": Handler(0.01)})], ["h0"]))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 For: the kernels that move requests through a service graph from one event to the next; the kernels that
 physics.py calls are named here. Not for: what the control loop sees of it (physics.py), nor the data that
 goes in and comes out (model.py). Modules: records (layout of the state), waiting (queues, and who is due
-next), visits, tracing (spans of requests), events (clients and the event loop), control (quotas, periods,
-stops and kills).
+next), parts (runnable visits), visits, tracing (spans of requests), events (clients and the event loop),
+control (quotas, periods, stops and kills).
 
 How time moves. Three kinds of things wait for a moment: CPU work, delays (network, backoff, timeouts), and
 arrivals. The k runnable visits of a container share its CPUs evenly. Each container therefore has a virtual

@@ -18,6 +18,7 @@ from twin.containers.cfs import DOWN, HELD, NANOSECOND, UP, Report, Rows, Whole
 from twin.containers.compiled import package_kernel
 from twin.containers.model import Floats
 from twin.containers.requests.engine.events import mark_due, open_request
+from twin.containers.requests.engine.parts import unfinished_s
 from twin.containers.requests.engine.records import (
     BACKOFF,
     ENTER,
@@ -33,7 +34,6 @@ from twin.containers.requests.engine.records import (
     container_at,
     host_at,
     node_at,
-    runnable_at,
 )
 from twin.containers.requests.engine.visits import (
     abandon,
@@ -49,7 +49,6 @@ from twin.containers.requests.engine.waiting import (
     schedule,
     share_by_weight,
     sync,
-    unfinished_s,
 )
 
 
@@ -246,8 +245,7 @@ def kill(engine: Records, columns: Whole, status: int) -> None:
         container.runnable = 0
         container.idle_since_s = -inf
         container.woken_s = 0.0
-        container.least_v = inf
-        runnable_at(e, container.first).v = inf
+        container.end0_v = container.end1_v = container.end2_v = container.end3_v = inf
         container.busy = 0
         container.waiting = 0
         container.head = NOBODY

@@ -12,6 +12,7 @@ from typing import Any
 
 from twin.containers.cfs import UP
 from twin.containers.compiled import inlined, package_kernel
+from twin.containers.requests.engine.parts import finish_part
 from twin.containers.requests.engine.records import (
     ARRIVE,
     ATTEMPT,
@@ -55,7 +56,6 @@ from twin.containers.requests.engine.visits import (
 )
 from twin.containers.requests.engine.waiting import (
     cancel_timeout,
-    finish_part,
     free_node,
     keep_exceeding,
     next_due,
@@ -214,8 +214,10 @@ def on_cpu(e: Any, i: int) -> tuple[int, int, int]:
         container.stalled = min(float(container.runnable), container.cap)
         container.stalled_at_s = e.now
         container.throttled = True
+        pace(e, i, container)
         return NOBODY, RUN, 0
     n = finish_part(e, container)
+    pace(e, i, container)
     if rarely(e.wake_s > 0.0):
         container.idle_since_s = e.now
     node = node_at(e, n)
@@ -264,14 +266,12 @@ def advance(engine: Records, until: float) -> int:
     """
     e = engine[0]
     finishing = until == -inf
-    busy, n, step, c = e.busy_with, NOBODY, RUN, 0
-    e.busy_with = -1
+    n, step, c = NOBODY, RUN, 0
     while True:
         while n != NOBODY or e.head != NOBODY:
             if e.numbers < e.reserve:
                 if n != NOBODY:
                     schedule(e, n, step)
-                e.busy_with = busy
                 return NEEDS_NUMBERS
             if n == NOBODY:
                 n = e.head
@@ -282,7 +282,7 @@ def advance(engine: Records, until: float) -> int:
                     e.tail = NOBODY
             while n != NOBODY:
                 if step < LEAVE:
-                    if not proceed(e, n, step, c, busy):
+                    if not proceed(e, n, step, c):
                         n = NOBODY
                         break
                 elif step == LEAVE:
@@ -290,11 +290,7 @@ def advance(engine: Records, until: float) -> int:
                 n, step = tell_caller(e, n)
                 if rarely(step == ATTEMPT):
                     c = node_at(e, n).call
-        if busy >= 0:
-            at, owner = pace(e, busy, container_at(e, busy))
-            busy = -1
-        else:
-            at, owner = next_due(e)
+        at, owner = next_due(e)
         if finishing:
             return REACHED
         if rarely(e.over > 0) and keep_exceeding(engine) > 0:
@@ -320,7 +316,6 @@ def advance(engine: Records, until: float) -> int:
                     continue
                 host = host_at(e, owner)
                 owner = owner_at(owners_of(host.tree, host.size), 1).owner
-            busy = owner
             n, step, c = on_cpu(e, owner)
     e.now = max(e.now, until)
     return REACHED

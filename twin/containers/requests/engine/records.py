@@ -53,8 +53,8 @@ def _record(**fields: str) -> np.dtype[np.void]:
 
 
 TABLES = (
-    "nodes", "containers", "hosts", "lines", "pools", "services", "handlers", "stages", "calls",
-    "runnable", "requests", "timers", "exponentials", "normals", "uniforms", "spans", "slowest",
+    "nodes", "containers", "hosts", "lines", "pools", "stages", "calls", "runnable", "requests", "timers",
+    "exponentials", "normals", "uniforms", "spans", "slowest",
 )  # fmt: skip
 
 ENGINE = _record(
@@ -82,7 +82,6 @@ ENGINE = _record(
     head="i4",  # first of the nodes that continue at this instant
     tail="i4",  # last of them
     reserve="i8",  # nodes or numbers that one event may need
-    busy_with="i8",  # container whose event is being handled; its next event is computed at the end
     over="i8",  # containers listed in CONTAINER.over_list, which may exceed their memory limit
     orphans="i8",
     connections="i8",
@@ -100,9 +99,9 @@ ENGINE = _record(
     watch="?",
     windowed="?",  # spans of answered requests are held until `settle`
 )
-# Fields stand in the order in which they are used together. A node is one cache line. The first cache line of
-# a container is what each of its events needs, the second what a visit needs that begins, the third what a
-# visit needs that ends. A container is seven cache lines long. With an even number of lines, containers would
+# Fields stand in the order in which they are used together. A node is one cache line, and so is a call. The
+# first two cache lines of a container are what each of its events needs, the third what a visit needs that
+# begins or ends. A container is seven cache lines long. With an even number of lines, containers would
 # compete for half of a cache.
 NODE = _record(
     parent="i4",  # > 0: the visit that called; < 0: request −1 − parent; NOBODY
@@ -131,40 +130,47 @@ CONTAINER = _record(
     speed="f8",
     pool="f8",
     used="f8",
-    least_v="f8",  # when the first of its runnable visits ends (inf: there is none)
-    least="i4",  # node of that visit
-    runnable="i4",
-    #
     cap="f8",
-    wanted_bytes="i8",
-    limit_bytes="i8",
-    request_bytes="i8",
-    first="i4",  # its other runnable visits are runnable[first …]; the first ends at inf if there is none
-    busy="i4",
-    workers="i4",
-    waiting="i4",
-    queue="i4",
-    leaf="i4",
     status="u1",
     runs="?",  # it is up, and its pool is not empty
     empties="?",  # its next event is that the pool is empty
     shared="?",  # its host has fewer cores than its containers may want, or runs them slower
     over="?",  # is listed in over_list
+    throttled="?",
+    reason="u1",
     #
+    end0_v="f8",  # when the first of its runnable visits ends; inf: there is none
+    end1_v="f8",  # when the second ends, and so on
+    end2_v="f8",
+    end3_v="f8",
+    end0="i4",  # nodes of these visits
+    end1="i4",
+    end2="i4",
+    end3="i4",
+    first="i4",  # its other runnable visits are a heap at runnable[first …]
+    runnable="i4",
+    busy="i4",
+    workers="i4",
+    #
+    wanted_bytes="i8",
+    limit_bytes="i8",
+    request_bytes="i8",
     visits="i8",
     cache_bytes="i8",
     cache_request_bytes="i8",
     cached_bytes="i8",
+    waiting="i4",
+    queue="i4",
+    #
     kept="i8",  # memories of ended visits that it keeps for later ones
     most_busy="i8",  # with keep_s: most visits at once since memory was given back last
     trim_s="f8",  # when memory that no visit needs is given back next; inf: none is kept
     stalled="f8",  # > 0 only if it does not run
-    #
+    leaf="i4",
+    turn="i4",  # of a service's first container: the replica that takes the next visit
     head="i4",
     tail="i4",
     host="i4",
-    throttled="?",
-    reason="u1",
     share="f8",  # on a shared host: its pace over the pace of all the host's containers alike
     weight="f8",  # cpu.weight
     idle_since_s="f8",  # when it last had nothing runnable any more; −inf: nothing has run in it yet
@@ -190,7 +196,7 @@ CONTAINER = _record(
     row_demand_s="f8",
     row_lost_s="f8",
     #
-    unused="(8,)i8",
+    unused="(3,)i8",
 )
 HOST = _record(
     u="f8",
@@ -211,29 +217,22 @@ KEY = _record(key="i8")  # the bits of a time ≥ 0, which have the same order a
 OWNER = _record(owner="i4")
 LINE = _record(delay_s="f8", head="i4", tail="i4", kind="u1")
 POOL = _record(connections="i8", busy="i8", head="i4", tail="i4")
-HANDLER = _record(
-    service="i4",
-    first_stage="i4",
-    last_stage="i4",
-    draw="i4",
-    share="f8",  # share of a visit's demand that is one part
-    mean_s="f8",
-    mu="f8",
-    sigma="f8",
-    unused="(2,)i8",
-)
-SERVICE = _record(turn="i8")
 CALL = _record(
-    handler="i4",
-    retries="i2",
-    direct="?",  # has no timeout, pool or network delay
-    pool="i4",
-    network="i4",
-    backoff="i4",
-    timeout="i4",
+    probability="f8",
+    share="f8",  # share of a visit's demand that is one part
+    scale="f8",  # mean demand, s; of a log-normal one the mean of its logarithm
+    sigma="f8",
     first="i4",  # first container of the handler's service
     replicas="i4",
-    probability="f8",
+    first_stage="i4",
+    last_stage="i4",
+    pool="i4",
+    network="i2",
+    backoff="i2",
+    timeout="i2",
+    retries="i2",
+    draw="u1",
+    direct="?",  # has no timeout, pool or network delay
 )
 RUNNABLE = _record(v="f8", node="i4")
 REQUEST = _record(
@@ -306,8 +305,6 @@ container_at = _records_of("containers", CONTAINER)
 host_at = _records_of("hosts", HOST)
 line_at = _records_of("lines", LINE)
 pool_at = _records_of("pools", POOL)
-service_at = _records_of("services", SERVICE)
-handler_at = _records_of("handlers", HANDLER)
 stage_at = _records_of("stages", STAGE)
 call_at = _records_of("calls", CALL)
 runnable_at = _records_of("runnable", RUNNABLE)

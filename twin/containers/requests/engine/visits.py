@@ -11,6 +11,7 @@ from typing import Any
 
 from twin.containers.cfs import DOWN, UP
 from twin.containers.compiled import inlined, package_kernel
+from twin.containers.requests.engine.parts import begin_part
 from twin.containers.requests.engine.records import (
     ARRIVE,
     ATTEMPT,
@@ -34,19 +35,16 @@ from twin.containers.requests.engine.records import (
     call_at,
     container_at,
     exponential_at,
-    handler_at,
     line_at,
     node_at,
     normal_at,
     pool_at,
     rarely,
-    service_at,
     stage_at,
     uniform_at,
 )
 from twin.containers.requests.engine.waiting import (
     append,
-    begin_part,
     cancel_timeout,
     charge_memory,
     free_node,
@@ -68,19 +66,19 @@ def end_attempt(e: Any, n: int, outcome: int) -> None:
 
 
 @inlined
-def draw_demand_s(e: Any, handler: Any) -> float:
+def draw_demand_s(e: Any, call: Any) -> float:
     """Draw the CPU seconds of a visit."""
-    mean_s: float = handler.mean_s
-    if handler.draw == FIXED:
-        return mean_s
-    if handler.draw == EXPONENTIAL:
+    scale: float = call.scale
+    if call.draw == FIXED:
+        return scale
+    if call.draw == EXPONENTIAL:
         e.numbers -= 1
         e.exponential += 1
-        drawn_s: float = mean_s * exponential_at(e, e.exponential - 1).value
+        drawn_s: float = scale * exponential_at(e, e.exponential - 1).value
         return drawn_s
     e.numbers -= 1
     e.normal += 1
-    logarithm: float = handler.mu + handler.sigma * normal_at(e, e.normal - 1).value
+    logarithm: float = scale + call.sigma * normal_at(e, e.normal - 1).value
     return exp(logarithm)
 
 
@@ -96,12 +94,12 @@ def chance(e: Any, probability: float) -> bool:
 
 
 @inlined
-def pick_replica(e: Any, call: Any, handler: Any) -> int:
+def pick_replica(e: Any, call: Any) -> int:
     """Return the container that a visit goes to. Replicas take turns; replicas that are down are skipped."""
     i: int = call.first
     if call.replicas > 1:
-        service = service_at(e, handler.service)
-        turn = service.turn
+        first = container_at(e, i)
+        turn = first.turn
         for _ in range(call.replicas):
             i = call.first + turn
             turn += 1
@@ -109,7 +107,7 @@ def pick_replica(e: Any, call: Any, handler: Any) -> int:
                 turn = 0
             if container_at(e, i).status < DOWN:
                 break
-        service.turn = turn
+        first.turn = turn
     return i
 
 
@@ -191,8 +189,8 @@ def settle_throttling(e: Any, i: int) -> None:
 
 
 @inlined
-def run_part(e: Any, node: Any, n: int, i: int, busy: int) -> None:
-    """Make a part of visit n runnable in container i. The caller paces container `busy`."""
+def run_part(e: Any, node: Any, n: int, i: int) -> None:
+    """Make a part of visit n runnable in container i."""
     node.state = SERVED
     container = container_at(e, i)
     sync(e, container)
@@ -205,19 +203,19 @@ def run_part(e: Any, node: Any, n: int, i: int, busy: int) -> None:
     if rarely(not container.runs) and container.stalled > 0.0:
         settle_throttling(e, i)
         container.stalled = min(float(container.runnable), container.cap)
-    elif i != busy:
+    else:
         pace(e, i, container)
 
 
 @inlined
-def proceed(e: Any, n: int, step: int, c: int, busy: int) -> bool:
+def proceed(e: Any, n: int, step: int, c: int) -> bool:
     """Advance node n, which makes call c, from `step` until it is runnable or ends. Return True if it ended.
 
     The call is given because it takes longer to read it back from a node that was just made. RUN needs none.
     """
     node = node_at(e, n)
     if step == RUN:
-        run_part(e, node, n, node.container, busy)
+        run_part(e, node, n, node.container)
         return False
     call = call_at(e, c)
     if step <= SEND and not call.direct:
@@ -227,16 +225,15 @@ def proceed(e: Any, n: int, step: int, c: int, busy: int) -> bool:
             node.state = TRANSIT
             start_delay(e, call.network, n)
             return False
-    handler = handler_at(e, call.handler)
-    i: int = pick_replica(e, call, handler) if step <= ARRIVE else node.container
+    i: int = pick_replica(e, call) if step <= ARRIVE else node.container
     if step <= ENTER and not enter(e, n, i):
         ended: bool = node.state == ENDED
         return ended
-    node.stage = handler.first_stage
-    node.last_stage = handler.last_stage
+    node.stage = call.first_stage
+    node.last_stage = call.last_stage
     node.outcome = OK
-    node.part_s = draw_demand_s(e, handler) * handler.share
-    run_part(e, node, n, i, busy)
+    node.part_s = draw_demand_s(e, call) * call.share
+    run_part(e, node, n, i)
     return False
 
 

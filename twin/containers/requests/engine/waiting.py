@@ -1,9 +1,9 @@
 """Waiting in the request engine: the nodes that wait, and their times.
 
 For: tournament trees of times, the time of hosts that run slower, the pace of containers; and putting nodes
-into queues, delays, timeouts and the runnable visits of a container, and taking them out. Not for: why a node
-waits (visits.py, events.py). Source: processor sharing by virtual time, as in generalised processor sharing
-(Parekh & Gallager 1993).
+into queues, delays and timeouts, and taking them out. Not for: the runnable visits of a container (parts.py),
+nor why a node waits (visits.py, events.py). Source: processor sharing by virtual time, as in generalised
+processor sharing (Parekh & Gallager 1993).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from twin.containers.requests.engine.records import (
     node_at,
     owner_at,
     rarely,
-    runnable_at,
     select,
     timer_at,
 )
@@ -171,7 +170,7 @@ def due_u(container: Any) -> float:
         if container.empties:
             left = (container.pool + OVERDRAFT_S) / container.rate
         else:
-            left = (container.least_v - container.v) / container.speed
+            left = (container.end0_v - container.v) / container.speed
     return float(container.since + left / container.share)
 
 
@@ -192,15 +191,15 @@ def sync(e: Any, container: Any) -> None:
 
 
 @inlined
-def pace(e: Any, i: int, container: Any) -> tuple[float, int]:
-    """Compute the speed of container i (synced) and the time of its next event. Return `next_due`.
+def pace(e: Any, i: int, container: Any) -> None:
+    """Compute the speed of container i (synced) and the time of its next event.
 
     A container without runnable visits needs no special case: its first visit ends at inf.
     """
     rate, speed, key, empties = 0.0, 0.0, inf, False
     if container.runs:
         rate = float(container.runnable)
-        left = container.least_v - container.v
+        left = container.end0_v - container.v
         allowed = container.pool + OVERDRAFT_S
         if rate <= container.cap:
             speed = min(rate, 1.0)
@@ -221,9 +220,9 @@ def pace(e: Any, i: int, container: Any) -> tuple[float, int]:
         if change != 0.0:
             want_cpus(e, container.host, change)
         place_shared(e, i, container.since + (key - container.since) / container.share)
-        return next_due(e)
+        return
     container.rate = rate
-    return place(e.top, e.top_size, i, i, key)
+    place(e.top, e.top_size, i, i, key)
 
 
 @inlined
@@ -330,93 +329,6 @@ def free_node(e: Any, n: int) -> None:
     node.next = e.free
     e.free = n
     e.spare += 1
-
-
-@inlined
-def begin_part(e: Any, container: Any, v: float, n: int) -> None:
-    """Make node n runnable until the virtual time of the container reaches v."""
-    k, least_v, least = container.runnable, container.least_v, container.least
-    container.runnable = k + 1
-    sooner = v < least_v
-    container.least_v = select(sooner, v, least_v)
-    container.least = select(sooner, n, least)
-    v, n = select(sooner, least_v, v), select(sooner, least, n)
-    if rarely(k > 1):
-        _push(e, container.first, k - 1, v, n)
-    else:
-        other = runnable_at(e, container.first)
-        other.v = v
-        other.node = n
-
-
-@inlined
-def finish_part(e: Any, container: Any) -> int:
-    """End the first runnable visit and return its node."""
-    n: int = container.least
-    k = container.runnable - 1
-    container.runnable = k
-    container.v = time_of(select(k > 0, bits_of(container.least_v), 0))
-    other = runnable_at(e, container.first)
-    container.least_v = other.v
-    container.least = other.node
-    if rarely(k > 1):
-        _pop(e, container.first, k)
-    else:
-        other.v = inf
-    return n
-
-
-@package_kernel
-def _push(e: Any, first: int, count: int, v: float, n: int) -> None:
-    """Add an entry to a heap of `count` entries of the runnable visits."""
-    i = count
-    while i > 0:
-        up = (i - 1) >> 1
-        above = runnable_at(e, first + up)
-        if above.v <= v:
-            break
-        here = runnable_at(e, first + i)
-        here.v = above.v
-        here.node = above.node
-        i = up
-    here = runnable_at(e, first + i)
-    here.v = v
-    here.node = n
-
-
-@package_kernel
-def _pop(e: Any, first: int, count: int) -> None:
-    """Remove the entry that ends first from a heap of `count` entries."""
-    last = runnable_at(e, first + count - 1)
-    v, n = last.v, last.node
-    i = 0
-    while True:
-        down = 2 * i + 1
-        if down >= count - 1:
-            break
-        if down + 1 < count - 1 and runnable_at(e, first + down + 1).v < runnable_at(e, first + down).v:
-            down += 1
-        below = runnable_at(e, first + down)
-        if below.v >= v:
-            break
-        here = runnable_at(e, first + i)
-        here.v = below.v
-        here.node = below.node
-        i = down
-    here = runnable_at(e, first + i)
-    here.v = v
-    here.node = n
-
-
-@package_kernel
-def unfinished_s(e: Any, container: Any) -> float:
-    """Return the CPU work of the container (synced) that has begun and is not done, s."""
-    if container.runnable == 0:
-        return 0.0
-    total: float = container.least_v - container.v
-    for j in range(container.runnable - 1):
-        total += runnable_at(e, container.first + j).v - container.v
-    return total
 
 
 @inlined

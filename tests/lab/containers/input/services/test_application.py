@@ -84,6 +84,10 @@ PAGE = "services.web.handlers.page"
             f"{PAGE}.calls.1: db has no handler 'wirte'; did you mean 'write'?",
         ),
         (
+            app_text(page="cpu_ms: 1, calls: [[" + 33 * "{call: db.find, times: 1000}, " + "]]"),
+            f"{PAGE}.calls.0: 33000 calls at once, at most 32767",
+        ),
+        (
             app_text(request="handler: web.pgae"),
             "requests.page.handler: web has no handler 'pgae'; did you mean 'page'?",
         ),
