@@ -23,7 +23,7 @@ class Room:
         self.free = np.where(state.up, cluster.server_gpus, 0)
         self._cluster = cluster
         self._state = state
-        self._servers = [np.flatnonzero(cluster.server_type == kind) for kind in range(len(cluster.types))]
+        self._servers = cluster.of_type
         self._rows: list[Whole] = []
         self._lines: list[Lines] = []
 

@@ -8,12 +8,14 @@ default, and clusters of several types.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from control.scheduler.model import Assignment, Cluster, Real, State, Whole
-from control.scheduler.placement import greedy, held_type, settle
+from control.scheduler.placement import held_type, settle
 from control.scheduler.ports import Scheduler
 from control.settings import check, parameter
 from twinbed import ScenarioError
@@ -53,45 +55,22 @@ class Tiresias(Scheduler):
         self._limits = np.append(settings.thresholds_gpu_s, np.inf)
         self._base = np.zeros((0, 2))
         """Service (GPU-s) and run time (s) of each job when it was last promoted, by id."""
+        self._chosen = chosen
 
     def on_round(self, state: State) -> Assignment:
         """Return GPUs for the jobs of the first queues."""
         self._promote(state)
         queue = np.searchsorted(self._limits, self._attained(state), side="right")
-        order = np.lexsort((state.job, state.submit_s, state.first_start_s, queue))
-        return settle(self._cluster, state, self._types(state, order))
-
-    def _types(self, state: State, order: Whole) -> Whole:
-        """Return the type for each job, −1 for none, int64[n].
-
-        In this order, a job gets GPUs of the type on which it runs, else of the first type with enough idle
-        GPUs, else of the first type with enough GPUs that no job before it has. So no job is preempted for
-        another one that fits elsewhere, and a preempted job moves to another type if it fits there.
-        """
-        capacity, wanted = self._cluster.capacity(state.up), np.full(len(state), -1)
-        if capacity.size == 1:  # The same as below, by whole arrays.
-            rows = order[state.throughput[order, 0, 0] > 0]
-            wanted[rows[greedy(state.gpus[rows], int(capacity[0]))]] = 0
-            return wanted
-        on = held_type(self._cluster, state)
+        arrived = state.by_arrival()
+        order = arrived[np.lexsort((state.first_start_s[arrived], queue[arrived]))]
+        capacity, on = self._cluster.capacity(state.up), held_type(self._cluster, state)
         held = np.bincount(on[on >= 0], state.gpus[on >= 0], capacity.size).astype(np.int64)
-        left, idle = capacity.tolist(), (capacity - held).tolist()
-        able = [np.flatnonzero(speeds).tolist() for speeds in state.throughput[:, :, 0] > 0]
-        for row, own, gpus in zip(
-            order.tolist(), on[order].tolist(), state.gpus[order].tolist(), strict=True
-        ):
-            fits = [kind for kind in able[row] if left[kind] >= gpus]
-            if own not in fits:
-                if own >= 0:
-                    idle[own] += gpus
-                if not fits:
-                    continue
-                wanted[row] = next((kind for kind in fits if idle[kind] >= gpus), fits[0])
-                idle[wanted[row]] -= gpus
-            else:
-                wanted[row] = own
-            left[wanted[row]] -= gpus
-        return wanted
+        wanted = self._chosen(order, state.gpus, on, state.throughput, capacity, capacity - held)
+        return settle(self._cluster, state, wanted)
+
+    def compile(self, compiler: Callable[[Any], Any]) -> None:
+        """Let a backend compile the choice of jobs."""
+        self._chosen = compiler(chosen)
 
     def wake_s(self, state: State, given: Assignment) -> float:
         """Return the time at which the next running job drops a queue, or the next waiting job is promoted,
@@ -124,3 +103,35 @@ class Tiresias(Scheduler):
         starved = ~state.running() & (self._promotion_s(state) <= state.now_s + 1e-6)
         jobs = state.job[starved]
         self._base[jobs, 0], self._base[jobs, 1] = state.attained_gpu_s[starved], state.ran_s[starved]
+
+
+def chosen(order: Whole, gpus: Whole, on: Whole, throughput: Real, left: Whole, idle: Whole) -> Whole:
+    """Return the type for each job, −1 for none, int64[n].
+
+    In this order, a job gets GPUs of the type on which it runs, else of the first type with enough idle GPUs,
+    else of the first type with enough GPUs that no job before it has. So no job is preempted for another one
+    that fits elsewhere, and a preempted job moves to another type if it fits there.
+
+    order: rows, int64[n]. gpus, throughput: as in State. on: type on which each job runs, −1 for none,
+    int64[n]. left, idle: GPUs that work, and those that no job holds, by type, int64[r]; changed.
+    """
+    wanted = np.full(order.size, -1)
+    for row in order:
+        asks, own = gpus[row], on[row]
+        if own < 0 or throughput[row, own, 0] <= 0 or left[own] < asks:
+            if own >= 0:
+                idle[own] += asks
+            own = -1
+            for kind in range(left.size):
+                if throughput[row, kind, 0] > 0 and left[kind] >= asks:
+                    if idle[kind] >= asks:
+                        own = kind
+                        break
+                    if own < 0:
+                        own = kind
+            if own < 0:
+                continue
+            idle[own] -= asks
+        wanted[row] = own
+        left[own] -= asks
+    return wanted

@@ -170,10 +170,8 @@ class _Real:
                 self.leaving.add(job)
                 self.executor.stop(job)
         for job in moved.tolist():
-            lines = np.flatnonzero(books.line_job == job)
-            self.due[job] = dict(
-                zip(books.line_server[lines].tolist(), books.line_gpus[lines].tolist(), strict=True)
-            )
+            lines, own = books.lines, books.lines.job == job
+            self.due[job] = dict(zip(lines.server[own].tolist(), lines.gpus[own].tolist(), strict=True))
         self.ask_s = wake_s if self.by_events else now_s + self.timing.round_s
         nothing = not (books.running.size or self.there or self.changes or np.isfinite(books.arrival_s()))
         self.idle = self.idle + 1 if nothing else 0
