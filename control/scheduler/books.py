@@ -189,8 +189,9 @@ class Books:
         now_s, lines = state.now_s, (state.job[given.row], given.server, given.gpus)
         new = Lines(*(np.ascontiguousarray(values, np.int64) for values in lines))
         stopped, moved, runs = self._changed(self.lines, new)
-        self.preemptions[stopped] += 1
-        self.idle_since[stopped], self.starts[stopped] = now_s, 0.0
+        if stopped.size:
+            self.preemptions[stopped] += 1
+            self.idle_since[stopped], self.starts[stopped] = now_s, 0.0
         again = np.isfinite(self.first_start[moved])
         self.first_start[moved] = np.minimum(self.first_start[moved], now_s)
         repaired = self._sharing and self._pair(state, given)

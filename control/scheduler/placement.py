@@ -30,8 +30,8 @@ class Room:
     def keep(self, rows: Flags) -> None:
         """Keep the present GPUs of these jobs. rows: bool[n]."""
         kept = self._state.held.of(rows)
-        once = kept.counted()
-        np.subtract.at(self.free, kept.server[once], kept.gpus[once])
+        once = kept.counted() if kept.shared.size else slice(None)
+        self.free -= np.bincount(kept.server[once], kept.gpus[once], self.free.size).astype(np.int64)
         self._rows.append(kept.row)
         self._lines.append((kept.server, kept.gpus))
 

@@ -43,10 +43,12 @@ class Fifo(Scheduler):
     def on_round(self, state: State) -> Assignment:
         """Return the running jobs and the jobs that fit now, in the order of arrival."""
         running = state.running()
-        room = Room(self._cluster, state)
-        room.keep(running)
         order = state.by_arrival()
         waiting = order[~running[order]]
+        if not waiting.size and not self._packed:
+            return state.held
+        room = Room(self._cluster, state)
+        room.keep(running)
         while waiting.size:
             if not room.free.any():
                 break

@@ -197,9 +197,10 @@ class _World:
         given = self.scheduler.on_round(state)
         wake_s = self.scheduler.wake_s(state, given)
         stopped, moved, again = self.books.give(state, given)
-        self.books.starts[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
-        by = self.books.by
-        by.stretch[stopped] = by.stretch[moved] = by.unsaved[stopped] = by.unsaved[moved] = 0.0
+        if moved.size or stopped.size:
+            by = self.books.by
+            by.starts[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
+            by.stretch[stopped] = by.stretch[moved] = by.unsaved[stopped] = by.unsaved[moved] = 0.0
         return wake_s
 
     def _advance(self, began_s: float, passed_s: float, speeds: _Speeds) -> None:
