@@ -29,11 +29,10 @@ class Job:
     finish_s: float = math.nan
 
 
-def run(jobs: Sequence[Job], gpus: int, *, tiresias: bool, events: int) -> tuple[int, int]:
-    """Simulate until all jobs, sorted by submission, have ended, or a number of events is reached. Return the
-    numbers of events and of jobs that ended."""
-    now_s, come, ended, present = 0.0, 0, 0, list[Job]()
-    for event in range(events):
+def run(jobs: Sequence[Job], gpus: int, *, tiresias: bool) -> None:
+    """Simulate until all jobs, sorted by submission, have ended."""
+    now_s, come, present = 0.0, 0, list[Job]()
+    while True:
         while come < len(jobs) and jobs[come].submit_s <= now_s + CLOSE_S:
             jobs[come].idle_since_s = jobs[come].submit_s
             present.append(jobs[come])
@@ -49,7 +48,7 @@ def run(jobs: Sequence[Job], gpus: int, *, tiresias: bool, events: int) -> tuple
             elif tiresias and job.attained >= THRESHOLD_GPU_S:
                 next_s = min(next_s, job.idle_since_s + KNOB * job.ran_s)
         if math.isinf(next_s):
-            return event, ended
+            return
         passed_s, now_s = max(next_s - now_s, 0.0), max(next_s, now_s)
         for job in present:
             if job.runs:
@@ -60,10 +59,7 @@ def run(jobs: Sequence[Job], gpus: int, *, tiresias: bool, events: int) -> tuple
                 job.ran_s += works_s
                 if job.wait_s == 0 and job.left_s <= CLOSE_S:
                     job.finish_s = now_s
-        stays = [job for job in present if math.isnan(job.finish_s)]
-        ended += len(present) - len(stays)
-        present = stays
-    return events, ended
+        present = [job for job in present if math.isnan(job.finish_s)]
 
 
 def _decide(present: Sequence[Job], gpus: int, now_s: float, *, tiresias: bool) -> None:

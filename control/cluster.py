@@ -40,6 +40,22 @@ class Workload:
     def __len__(self) -> int:
         return int(self.submit_s.size)
 
+    def of(self, jobs: Whole) -> Workload:
+        """Return these jobs only, with new ids in this order."""
+        sharing, elastic = self.sharing, self.elastic
+        return Workload(
+            self.submit_s[jobs],
+            self.gpus[jobs],
+            self.steps[jobs],
+            self.throughput[jobs],
+            self.queue[jobs],
+            self.weight[jobs],
+            self.deadline_s[jobs],
+            self.together[jobs],
+            Sharing(sharing.kind[jobs], sharing.kept) if sharing.kind.size else sharing,
+            Elastic(elastic.kind[jobs], elastic.speed) if elastic.kind.size else elastic,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Downtime:

@@ -27,8 +27,7 @@ MOST_WITH_SPANS = 2_000
 
 def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
     """Raise ScenarioError for a job that can never run."""
-    most = _most_gpus(cluster, jobs).max(axis=1, initial=0)
-    most = np.minimum(most, np.floor(cluster.queue_most[jobs.queue] * cluster.server_gpus.sum() + 1e-9))
+    most = most_gpus(cluster, jobs)
     if (jobs.gpus > most).any():
         job = int(np.argmax(jobs.gpus > most))
         raise ScenarioError(
@@ -36,6 +35,13 @@ def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
             "add servers, raise its queue's most, or leave it out "
             "(jobs count from 0, in the order of submission)"
         )
+
+
+def most_gpus(cluster: Cluster, jobs: Workload) -> Whole:
+    """Return the most GPUs that each job can have on one type within its queue's quota, int64[n]."""
+    quota = np.floor(cluster.queue_most[jobs.queue] * cluster.server_gpus.sum() + 1e-9)
+    most: Whole = np.minimum(_most_gpus(cluster, jobs).max(axis=1, initial=0), quota.astype(np.int64))
+    return most
 
 
 def _most_gpus(cluster: Cluster, jobs: Workload) -> Whole:
