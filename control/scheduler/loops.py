@@ -23,7 +23,8 @@ class Ledger(NamedTuple):
     """Arrays by job id.
 
     left: steps to do, float64[n]. rate: steps per second where the job runs, float64[n].
-    starts: time until the job makes progress, s, float64[n].
+    starts: time until the job makes progress, s, float64[n]. ends: time for which it holds its GPUs after its
+    work, s, float64[n].
     stretch: progress at full speed since its last start, s, float64[n]. A fault may undo a part of it.
     unsaved: work since its last save, steps, float64[n].
     width: GPUs that it holds, int64[n]. partner: the job with which it shares them, −1 for none, int64[n].
@@ -35,6 +36,7 @@ class Ledger(NamedTuple):
     left: Real
     rate: Real
     starts: Real
+    ends: Real
     stretch: Real
     unsaved: Real
     width: Whole
@@ -57,7 +59,8 @@ def first_end_s(runs: Whole, by: Ledger, start_speed: float, work_speed: float) 
     """Return the time until the next running job ends if these speeds last, s; inf without jobs."""
     first_s = np.inf
     for job in runs:
-        first_s = min(first_s, by.starts[job] / start_speed + by.left[job] / (by.rate[job] * work_speed))
+        work_s = by.left[job] / (by.rate[job] * work_speed)
+        first_s = min(first_s, by.starts[job] / start_speed + work_s + by.ends[job] / start_speed)
     return first_s
 
 
@@ -76,19 +79,27 @@ def advance(
 
     checkpoint_s: progress between two saves, s. close_s: times nearer than this count as equal, s. busy_s,
     restart_s: results: time for which each running job needed its GPUs, and its part without progress, s. A
-    job that ended has nothing left.
+    job that ended has neither work nor an end left.
     """
     ended, worked = 0, False
     for place in range(runs.size):
         job = runs[place]
         wait_s = by.starts[job] / start_speed
-        need_s = wait_s + by.left[job] / (by.rate[job] * work_speed)
+        work_s = by.left[job] / (by.rate[job] * work_speed)
+        need_s = wait_s + work_s + by.ends[job] / start_speed
         ends = need_s <= passed_s + close_s
         busy_s[place] = min(need_s, passed_s) if ends else passed_s
         restart_s[place] = min(wait_s, busy_s[place])
         works_s = (busy_s[place] - restart_s[place]) * work_speed
         worked = worked or works_s > 0
         by.starts[job] = (wait_s - restart_s[place]) * start_speed
+        done = ends
+        if by.ends[job] > 0 and busy_s[place] - restart_s[place] >= work_s - close_s:
+            done = True
+            over_s = max(busy_s[place] - restart_s[place] - work_s, 0.0)
+            works_s = (busy_s[place] - restart_s[place] - over_s) * work_speed
+            restart_s[place] += over_s
+            by.ends[job] = 0.0 if ends else by.ends[job] - over_s * start_speed
         saved = by.stretch[job] // checkpoint_s
         by.stretch[job] += works_s
         if by.stretch[job] // checkpoint_s > saved:
@@ -96,7 +107,7 @@ def advance(
         else:
             by.unsaved[job] += works_s * by.rate[job]
         ended += ends
-        by.left[job] = 0.0 if ends else by.left[job] - works_s * by.rate[job]
+        by.left[job] = 0.0 if done else by.left[job] - works_s * by.rate[job]
     return ended, worked
 
 

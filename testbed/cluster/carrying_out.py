@@ -129,6 +129,7 @@ class _Real:
                 del self.there[job]
         for place, job in enumerate(books.running.tolist()):
             works = job in seen and job not in self.leaving and seen[job].begun
+            works = works and seen[job].done < self.total[job]
             waits[place] = 0.0 if works else passed_s
         books.spend(passed_s, np.full(books.running.size, passed_s), waits)
         gone = [job for job in seen if not seen[job].alive]

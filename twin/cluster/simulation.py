@@ -59,8 +59,8 @@ def simulate(
 
 
 class _Speeds(NamedTuple):
-    """Speeds between two events. starts: of processes that start, relative to a start that is alone. work: of
-    jobs that make progress, relative to a time without starts."""
+    """Speeds between two events. starts: of processes that start or end, relative to one that is alone. work:
+    of jobs that make progress, relative to a time without starts and ends."""
 
     starts: float
     work: float
@@ -112,10 +112,10 @@ class _World:
                 ask_s = self._ask_s(now_s, began_s, wake_s, speeds)
                 step_s = min(ask_s, self._change_s(), began_s + self._end_s(speeds))
                 asks = self.by_events or step_s >= ask_s - _CLOSE_S
-                if speeds is not _FULL:
-                    begun_s = began_s + self._next_start_s() / speeds.starts
-                    if begun_s < step_s - _CLOSE_S:
-                        step_s, asks = begun_s, False
+                if speeds != _FULL or not math.isinf(self.timing.cores):
+                    phase_s = began_s + self._next_phase_s(speeds)
+                    if phase_s < step_s - _CLOSE_S:
+                        step_s, asks = phase_s, False
                 yield from self._pass(environment, step_s, speeds)
             share = 1 - books.unfinished / max(books.until, 1)
             if progress is not None and share >= told + 0.01:
@@ -166,15 +166,15 @@ class _World:
         needs_s = books.starts[watched] / speeds.starts + books.left[watched] / (
             books.rate[watched] * speeds.work
         )
-        return float(needs_s.max())
+        return float((needs_s + books.by.ends[watched] / speeds.starts).max())
 
     def _speeds(self) -> _Speeds:
-        """Return the present speeds. The starting processes share the cores that running jobs leave free. A
-        start that is alone has one core and shares it with a part of the running jobs."""
+        """Return the present speeds. The processes that start or end share the cores that running jobs leave
+        free. One that is alone has one core and shares it with a part of the running jobs."""
         timing, runs = self.timing, self.books.running
         if math.isinf(timing.cores):
             return _FULL
-        starts = self.books.starts[runs] > _CLOSE_S
+        starts = (self.books.starts[runs] > _CLOSE_S) | (self.books.left[runs] == 0)
         if not starts.any():
             return _FULL
         width = self.books.width[runs]
@@ -182,10 +182,13 @@ class _World:
         left = max(timing.cores - used, _LEAST_CORES)
         return _Speeds(left / max(float(width[starts].sum()), timing.cores), timing.beside_starts)
 
-    def _next_start_s(self) -> float:
-        """Return the time until the next start ends if none slows it, s."""
-        waits = self.books.starts[self.books.running]
-        return float(waits[waits > _CLOSE_S].min(initial=np.inf))
+    def _next_phase_s(self, speeds: _Speeds) -> float:
+        """Return the time until the next job has started, has done its work or has ended, s."""
+        runs, by = self.books.running, self.books.by
+        works_s = by.left[runs] / (by.rate[runs] * speeds.work)
+        after_s = np.where(works_s > 0, works_s, by.ends[runs] / speeds.starts)
+        waits = by.starts[runs]
+        return float(np.where(waits > _CLOSE_S, waits / speeds.starts, after_s).min(initial=np.inf))
 
     def _change_s(self) -> float:
         """Return the time at which the next server fails or returns, s."""
@@ -200,6 +203,7 @@ class _World:
         if moved.size or stopped.size:
             by = self.books.by
             by.starts[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
+            by.ends[moved] = self.timing.end_s
             by.stretch[stopped] = by.stretch[moved] = by.unsaved[stopped] = by.unsaved[moved] = 0.0
         return wake_s
 
@@ -212,7 +216,7 @@ class _World:
         self.worked |= worked
         books.spend(passed_s, busy_s, restart_s)
         if ended:
-            ends = books.left[runs] == 0
+            ends = (books.left[runs] == 0) & (books.by.ends[runs] == 0)
             books.end(runs[ends], began_s + busy_s[ends], began_s + passed_s)
 
     def _servers(self, now_s: float) -> None:

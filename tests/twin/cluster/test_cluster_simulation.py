@@ -163,6 +163,21 @@ def test_a_start_and_the_jobs_beside_it_slow_each_other(at_events: bool) -> None
     assert done.finish_s[0] == pytest.approx(30 + 70 + 40 + 98)
 
 
+@pytest.mark.parametrize("at_events", [True, False])
+def test_the_end_of_a_job_shares_the_cores_that_others_leave(at_events: bool) -> None:
+    # Job 0 has done its work at 100 s. Its end of 5 core-s has 0.5 cores beside job 1, which ends alone.
+    timing = Timing(10.0, at_events, end_s=5.0, cores=1.0, gpu_cores=0.5)
+    done = run("fifo", workload([0, 0], [1, 1], [100, 200]), timing, cluster((0, 2)))
+    assert done.finish_s == pytest.approx([100 + 10, 200 + 5])
+    assert done.restart_s == pytest.approx([10, 5])
+
+
+def test_a_job_holds_its_gpus_until_its_end_is_over() -> None:
+    done = run("fifo", workload([0, 1], [1, 1], [100, 100]), Timing(end_s=20.0), cluster((0, 1)))
+    assert done.finish_s.tolist() == [120.0, 240.0]
+    assert done.first_start_s.tolist() == [0.0, 120.0]
+
+
 def test_starts_do_not_slow_each_other_on_a_real_cluster() -> None:
     done = run("fifo", workload([0, 0, 0], [1, 1, 2], [100] * 3), Timing(start_s=10.0), cluster((0, 8)))
     assert done.restart_s.tolist() == [10.0, 10.0, 10.0]
