@@ -28,7 +28,7 @@ from twin.cluster.simulation import simulate
 
 JOBS, DAYS = 40_222, 109
 PLAIN_JOBS, PLAIN_ROUNDS = 3_000, 200
-ROUNDS, ROUND_S, GAVEL_JOBS, GAVEL_PER_HOUR, MODELS = 10_000, 360.0, 500, 2.0, 26
+ROUNDS, ROUND_S, GAVEL_JOBS, GAVEL_PER_HOUR, MODELS = 10_000, 360.0, 430, 2.0, 26
 CLUSTERS = {"own": ((231, 8), (321, 2)), "load_0.8": ((47, 8),)}
 """Name → (servers, GPUs of each) by type."""
 
@@ -75,15 +75,16 @@ def _queue(
 
 
 def _gavel() -> dict[str, object]:
-    """Return the time of Gavel's rounds among about 500 jobs, with as many arrivals as ends.
+    """Return the time of Gavel's rounds among about 500 jobs. GAVEL_JOBS of them never end, and others come
+    and end, so that programmes are needed.
 
-    Durations and sizes are those of Gavel's generator, and speeds those of as many made-up models.
+    Sizes and the durations of the others are those of Gavel's generator (its short jobs), and speeds those of
+    as many made-up models.
     """
     random = np.random.default_rng(0)
     n = GAVEL_JOBS + round(GAVEL_PER_HOUR * ROUNDS * ROUND_S / 3600)
     submit_s = np.maximum(np.arange(n) - GAVEL_JOBS + 1, 0) * 3600 / GAVEL_PER_HOUR
-    long = random.random(n) >= 0.8
-    duration_s = 60 * 10 ** np.where(long, random.uniform(3, 4, n), random.uniform(1.5, 3, n))
+    duration_s = np.where(np.arange(n) < GAVEL_JOBS, 1e12, 60 * 10 ** random.uniform(1.5, 3, n))
     gpus = random.choice([1, 2, 4, 8], n, p=[0.7, 0.1, 0.15, 0.05])
     model = random.integers(0, MODELS, n)
     speed = np.column_stack((np.ones(n), random.uniform((0.4, 0.1), (0.9, 0.5), (MODELS, 2))[model]))
@@ -91,15 +92,16 @@ def _gavel() -> dict[str, object]:
     apart = replace(load, weight=1.0 + 1e-6 * np.arange(n, dtype=np.float64))
     _rounds(where, load, 20)
     cpu_s, present = _rounds(where, load, ROUNDS)
-    plain_s = _rounds(where, apart, PLAIN_ROUNDS)[0] * ROUNDS / PLAIN_ROUNDS
+    few_s, plain_s = (_rounds(where, jobs, PLAIN_ROUNDS)[0] for jobs in (load, apart))
     return figure(
         "cluster_gavel_10000_rounds",
         cpu_s,
         "s of core time",
-        baseline=f"jobs of which no two are equal in the programme, {PLAIN_ROUNDS} rounds, by time per round",
+        baseline=f"jobs of which no two are equal in a programme, the first {PLAIN_ROUNDS} rounds",
         baseline_value=plain_s,
-        ratio=plain_s / cpu_s,
+        ratio=plain_s / few_s,
         target="≤ 120 s",
+        of_the_first_rounds=few_s,
         mean_present=round(present),
     )
 
