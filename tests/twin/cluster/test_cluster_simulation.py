@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from control.cluster import NEVER_DOWN, Downtime, Timing, Workload
 from control.scheduler import POLICIES, make
-from control.scheduler.model import Sharing
+from control.scheduler.model import Assignment, Sharing, State
+from control.scheduler.queues import Fifo
 from control.scheduler.tiresias import Tiresias, TiresiasSettings
+from lab.check.watched_scheduler import WatchedScheduler
 from tests.control.scheduler.worlds import cluster
 from twin.cluster.simulation import random_downtime, simulate
 from twinbed import ScenarioError
@@ -325,3 +328,17 @@ def test_a_restarting_job_that_is_about_to_drop_a_queue_asks_for_no_decisions_un
     # The work since the last save, at 3000 s, is undone.
     assert done.finish_s[0] == pytest.approx(3700 + 1000 + 5000 - 3000)
     assert len(asked) <= 8
+
+
+def test_a_scheduler_of_the_users_may_keep_its_states() -> None:
+    class Keeps(Fifo):
+        states: ClassVar[list[State]] = []
+
+        def on_round(self, state: State) -> Assignment:
+            self.states.append(state)
+            return super().on_round(state)
+
+    where = cluster((0, 1))
+    watched = WatchedScheduler(where, Keeps(where, 0))
+    simulate(where, workload([0, 10], [1, 1], [100, 100]), watched, NO_COSTS)
+    assert [state.left_steps.tolist() for state in Keeps.states] == [[100.0], [90.0, 100.0], [100.0]]
