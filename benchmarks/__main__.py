@@ -12,7 +12,7 @@ PARTS = (
     "spotdnn", "store", "twin", "whatif",
 )  # fmt: skip
 
-ON_REQUEST = ("whatif_large",)
+ON_REQUEST = ("cluster", "whatif_large")
 """Parts that take minutes, and are measured only when they are named."""
 
 

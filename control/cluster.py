@@ -40,6 +40,22 @@ class Workload:
     def __len__(self) -> int:
         return int(self.submit_s.size)
 
+    def of(self, jobs: Whole) -> Workload:
+        """Return these jobs only, with new ids in this order."""
+        sharing, elastic = self.sharing, self.elastic
+        return Workload(
+            self.submit_s[jobs],
+            self.gpus[jobs],
+            self.steps[jobs],
+            self.throughput[jobs],
+            self.queue[jobs],
+            self.weight[jobs],
+            self.deadline_s[jobs],
+            self.together[jobs],
+            Sharing(sharing.kind[jobs], sharing.kept) if sharing.kind.size else sharing,
+            Elastic(elastic.kind[jobs], elastic.speed) if elastic.kind.size else elastic,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Downtime:
@@ -66,12 +82,13 @@ class Timing:
     round_s: length of a round, s. at_events: schedulers that support it also decide at arrivals, ends and
     faults; False: in rounds only. restart_s: time without progress after a job's servers changed, s.
     checkpoint_s: work between two saves, s. A fault loses the work since the last one; a preemption saves.
-    start_s: time without progress after a job's first start, s. sync_s: time of each round in which the
-    copies of a forked job exchange what they learned, s.
-    cores: CPU cores of one machine that emulates all servers. Every process that starts takes a core if it
-    can, so starts slow each other; infinite: they do not. gpu_cores: CPU quota of each process of a running
-    job at speed 1, cores; starts get what the running jobs leave. beside_starts: speed of running jobs while
-    a process starts, relative to their speed otherwise.
+    start_s: time without progress after a job's first start, s. end_s: time for which a job holds its GPUs
+    after its work, s. sync_s: time of each round in which the copies of a forked job exchange what they
+    learned, s.
+    cores: CPU cores of one machine that emulates all servers. Every process that starts or ends takes a core
+    if it can, so they slow each other; infinite: they do not. gpu_cores: CPU quota of each process of a
+    running job at speed 1, cores; starts and ends get what the running jobs leave. beside_starts: speed of
+    running jobs while a process starts or ends, relative to their speed otherwise.
     """
 
     round_s: float = 360.0
@@ -83,6 +100,7 @@ class Timing:
     cores: float = np.inf
     gpu_cores: float = 0.0
     beside_starts: float = 1.0
+    end_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,20 @@ backend does, nor deciding. All times come from the caller.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from control.cluster import Outcome, Series, Spans, Workload
+from control.scheduler import loops
+from control.scheduler.loops import Ledger, Lines
 from control.scheduler.model import NOTHING, Assignment, Cluster, Flags, Real, State, Whole
 from twinbed import ScenarioError
+
+_NONE: Whole = np.empty(0, np.int64)
+_GIVEN = ("now_s", "up", "job", "held", "sharing", "elastic", "_books")
 
 MOST_WITH_SPANS = 2_000
 """Largest number of jobs for which spans are kept."""
@@ -21,8 +27,7 @@ MOST_WITH_SPANS = 2_000
 
 def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
     """Raise ScenarioError for a job that can never run."""
-    most = _most_gpus(cluster, jobs).max(axis=1, initial=0)
-    most = np.minimum(most, np.floor(cluster.queue_most[jobs.queue] * cluster.server_gpus.sum() + 1e-9))
+    most = most_gpus(cluster, jobs)
     if (jobs.gpus > most).any():
         job = int(np.argmax(jobs.gpus > most))
         raise ScenarioError(
@@ -30,6 +35,13 @@ def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
             "add servers, raise its queue's most, or leave it out "
             "(jobs count from 0, in the order of submission)"
         )
+
+
+def most_gpus(cluster: Cluster, jobs: Workload) -> Whole:
+    """Return the most GPUs that each job can have on one type within its queue's quota, int64[n]."""
+    quota = np.floor(cluster.queue_most[jobs.queue] * cluster.server_gpus.sum() + 1e-9)
+    most: Whole = np.minimum(_most_gpus(cluster, jobs).max(axis=1, initial=0), quota.astype(np.int64))
+    return most
 
 
 def _most_gpus(cluster: Cluster, jobs: Workload) -> Whole:
@@ -48,46 +60,71 @@ def _without_small_racks(cluster: Cluster, jobs: Workload, rigid: Flags) -> Work
     return replace(jobs, throughput=np.where(small[:, :, None], 0.0, jobs.throughput))
 
 
+class _Present(State):
+    """The state of the active jobs. A column is gathered when it is first read, until the books change."""
+
+    __slots__ = ("_books",)
+    _books: Books
+
+    def __getattr__(self, name: str) -> Any:
+        """Gather a column."""
+        value = self._books.column(name)
+        object.__setattr__(self, name, value)
+        return value
+
+    def by_arrival(self) -> Whole:
+        """Return the rows in the order of arrival, int64[n]. Active jobs are in this order."""
+        return np.arange(self.job.size)
+
+
 class Books:
     """n jobs on h servers. A job's id is its index in the workload.
 
     active: jobs that were submitted and have not finished; running: those that hold GPUs, int64[·], sorted.
-    line_job, line_server, line_gpus: job, server and GPUs of each holding, int64[k].
+    lines: the holdings. up: whether each server works, bool[h].
     unfinished: number of the first `until` jobs that have not finished.
-
-    Arrays by job:
-
-    left: steps to do. rate: steps per second where the job runs.
-    width: GPUs that it holds. partner: the job with which it shares them, −1 for none.
-    held, restart: time with GPUs, and the part of it without progress, s. attained: GPU-seconds of progress.
-    undone: time of work that faults undid, s; undone_gpu: its GPU-seconds.
-    starts: time until it makes progress after its servers changed, s; 0 if the backend does not know it.
+    by, and left, rate, starts, width and partner: arrays by job, as in Ledger. Without a simulation `starts`
+    is 0.
 
     fork_speed: share of their speed that the copies of a forked job keep when they exchange results. elastic:
-    whether the scheduler may give jobs other numbers of GPUs than those of their gangs.
+    whether the scheduler may give jobs other numbers of GPUs than those of their gangs. compiler: returns a
+    function of control.scheduler.loops compiled.
     """
 
     def __init__(
-        self, cluster: Cluster, jobs: Workload, until: int, *, fork_speed: float = 1.0, elastic: bool = False
+        self,
+        cluster: Cluster,
+        jobs: Workload,
+        until: int,
+        *,
+        fork_speed: float = 1.0,
+        elastic: bool = False,
+        compiler: Callable[[Any], Any] = lambda function: function,
     ) -> None:
         n, kinds = len(jobs), len(cluster.types)
         rigid = jobs.elastic.of(np.arange(n)) < 0 if elastic else np.ones(n, np.bool_)
         self.cluster, self.jobs = cluster, _without_small_racks(cluster, jobs, rigid)
         self.until, self.unfinished = until, until
-        self.left = jobs.steps.astype(float).copy()
+        zeros = {name: np.zeros(n) for name in Ledger._fields if name not in ("left", "width", "partner")}
+        self.by = Ledger(
+            left=jobs.steps.astype(float), width=np.zeros(n, np.int64), partner=np.full(n, -1), **zeros
+        )
+        self.left, self.rate, self.starts = self.by.left, self.by.rate, self.by.starts
+        self.width, self.partner = self.by.width, self.by.partner
         self.first_start, self.finish = np.full(n, np.inf), np.full(n, np.nan)
-        self.held, self.restart, self.undone, self.attained, self.rate = (np.zeros(n) for _ in range(5))
-        self.held_gpu, self.undone_gpu, self._fork_speed = np.zeros(n), np.zeros(n), fork_speed
-        self._sharing, self._elastic = jobs.sharing.kept.size > 0, elastic
-        self.width, self.partner, self._own = np.zeros(n, np.int64), np.full(n, -1), np.zeros(n)
-        self.idle_since, self.starts = jobs.submit_s.copy(), np.zeros(n)
+        self._undone, self._undone_gpu, self._own = np.zeros(n), np.zeros(n), np.zeros(n)
+        self._sharing, self._elastic, self._fork_speed = jobs.sharing.kept.size > 0, elastic, fork_speed
+        self.idle_since = jobs.submit_s.copy()
         self.preemptions, self.faulted = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        self.active, self.arrived = np.empty(0, np.int64), 0
-        self.line_job, self.line_server, self.line_gpus = (np.empty(0, np.int64) for _ in range(3))
-        self.running = np.empty(0, np.int64)
+        self.active, self.running, self.arrived = _NONE, _NONE, 0
+        self.lines = Lines(_NONE, _NONE, _NONE)
+        self._spend, self._changed = compiler(loops.spend), compiler(loops.changed)
+        self._fixed: dict[str, Any] = {}
+        """Columns of the active jobs that do not change, as far as they were read."""
         self._row_of = np.zeros(n, np.int64)
         self._busy, self._restarts, self._capacity = np.zeros(kinds), np.zeros(kinds), np.zeros(kinds)
         self._down = np.zeros(cluster.server_gpus.size, np.int64)
+        self._add_down(0, 0)
         self._samples: list[tuple[float, int, int, int]] = []
         self._spans: list[tuple[int, int, int, float, float]] | None = [] if n <= MOST_WITH_SPANS else None
         self._since: dict[tuple[int, int, int], float] = {}
@@ -95,50 +132,51 @@ class Books:
             [cluster.server_gpus[cluster.server_type == kind].max(initial=1) for kind in range(kinds)]
         )
 
-    @property
-    def up(self) -> Flags:
-        """Whether each server works, bool[h]."""
-        return np.equal(self._down, 0)
-
     def arrival_s(self) -> float:
         """Return the time of the next submission, s; inf if there is none."""
         return float(self.jobs.submit_s[self.arrived]) if self.arrived < len(self.jobs) else np.inf
 
     def arrive(self, now_s: float) -> bool:
         """Add the jobs that were submitted by now. Return whether there were any."""
+        if self.arrival_s() > now_s:
+            return False
         last = int(np.searchsorted(self.jobs.submit_s, now_s, side="right"))
-        came = last > self.arrived
-        if came:
-            self.active = np.concatenate((self.active, np.arange(self.arrived, last)))
-            self.arrived = last
-        return came
+        self._set_active(np.concatenate((self.active, np.arange(self.arrived, last))))
+        self.arrived = last
+        return True
+
+    def _set_active(self, jobs: Whole) -> None:
+        self.active, self._fixed = jobs, {}
+        self._row_of[jobs] = np.arange(jobs.size)
 
     def state(self, now_s: float) -> State:
-        """Return the state that a scheduler sees."""
-        here, jobs = self.active, self.jobs
-        self._row_of[here] = np.arange(here.size)
-        return State(
-            now_s=now_s,
-            up=self.up,
-            job=here,
-            submit_s=jobs.submit_s[here],
-            gpus=jobs.gpus[here],
-            queue=jobs.queue[here],
-            weight=jobs.weight[here],
-            deadline_s=jobs.deadline_s[here],
-            left_steps=self.left[here],
-            total_steps=jobs.steps[here],
-            throughput=jobs.throughput[here],
-            together=jobs.together[here],
-            attained_gpu_s=self.attained[here],
-            ran_s=self.held[here] - self.restart[here],
-            first_start_s=self.first_start[here],
-            idle_since_s=self.idle_since[here],
-            starts_s=self.starts[here],
-            held=Assignment(self._row_of[self.line_job], self.line_server, self.line_gpus, self._pairs()),
-            sharing=jobs.sharing,
-            elastic=jobs.elastic,
-        )
+        """Return the state that a scheduler sees. It holds until the books change."""
+        state = object.__new__(_Present)
+        lines = self.lines
+        held = Assignment(self._row_of[lines.job], lines.server, lines.gpus, self._pairs())
+        values = (now_s, self.up, self.active, held, self.jobs.sharing, self.jobs.elastic, self)
+        for name, value in zip(_GIVEN, values, strict=True):
+            object.__setattr__(state, name, value)
+        return state
+
+    def column(self, name: str) -> Any:
+        """Return a column of the state, by its name."""
+        here, by = self.active, self.by
+        if name == "left_steps":
+            return by.left[here]
+        if name == "attained_gpu_s":
+            return by.attained[here]
+        if name == "ran_s":
+            return by.held[here] - by.restart[here]
+        if name == "first_start_s":
+            return self.first_start[here]
+        if name == "idle_since_s":
+            return self.idle_since[here]
+        if name == "starts_s":
+            return by.starts[here]
+        if name not in self._fixed:
+            self._fixed[name] = getattr(self.jobs, "steps" if name == "total_steps" else name)[here]
+        return self._fixed[name]
 
     def _pairs(self) -> Whole:
         """Return the rows of each pair of jobs that share their GPUs, int64[p, 2]."""
@@ -154,18 +192,20 @@ class Books:
         Returns the jobs that lost their GPUs, the jobs that hold other GPUs than before, and which of the
         latter had GPUs earlier.
         """
-        job, now_s = state.job[given.row], state.now_s
-        stopped, moved = self._changed(job, given) if not self._same(job, given) else (_NONE, _NONE)
-        self.preemptions[stopped] += 1
-        self.idle_since[stopped], self.starts[stopped] = now_s, 0.0
+        now_s, lines = state.now_s, (state.job[given.row], given.server, given.gpus)
+        new = Lines(*(np.ascontiguousarray(values, np.int64) for values in lines))
+        stopped, moved, runs = self._changed(self.lines, new)
+        if stopped.size:
+            self.preemptions[stopped] += 1
+            self.idle_since[stopped], self.starts[stopped] = now_s, 0.0
         again = np.isfinite(self.first_start[moved])
         self.first_start[moved] = np.minimum(self.first_start[moved], now_s)
         repaired = self._sharing and self._pair(state, given)
         if stopped.size or moved.size or repaired:
-            self._log(now_s, job, given.server, given.gpus)
-            self.line_job, self.line_server, self.line_gpus = job, given.server, given.gpus
-            self._run()
-        held = int(self._counted()[2].sum())
+            self._log(now_s, new)
+            self.lines, self.running = new, runs
+            self._run(runs if repaired else moved)
+        held = int(self._counted_gpus().sum())
         self._samples.append((now_s, self.active.size - self.running.size, self.running.size, held))
         return stopped, moved, again
 
@@ -174,70 +214,51 @@ class Books:
         partner = np.full(self.partner.size, -1)
         partner[state.job[given.shared]] = state.job[given.shared[:, ::-1]]
         changed = not np.array_equal(partner, self.partner)
-        self.partner = partner
+        self.partner[:] = partner
         return changed
 
-    def _same(self, job: Whole, given: Assignment) -> bool:
-        return (
-            np.array_equal(job, self.line_job)
-            and np.array_equal(given.server, self.line_server)
-            and np.array_equal(given.gpus, self.line_gpus)
-        )
-
-    def _changed(self, job: Whole, given: Assignment) -> tuple[Whole, Whole]:
-        servers, most = self.cluster.server_gpus.size, int(self.cluster.server_gpus.max()) + 1
-        old = (self.line_job * servers + self.line_server) * most + self.line_gpus
-        new = (job * servers + given.server) * most + given.gpus
-        # Both arrays are sorted. Sets would take more time than the rest of this function.
-        place = np.minimum(np.searchsorted(old, new), max(old.size - 1, 0))
-        same = old[place] == new if old.size else np.zeros(new.size, np.bool_)
-        ended = np.ones(old.size, np.bool_)
-        ended[place[same]] = False
-        differs, after = (np.zeros(self.active.size, np.bool_) for _ in range(2))
-        after[given.row] = True
-        differs[self._row_of[self.line_job[ended]]] = True
-        differs[given.row[~same]] = True
-        return self.active[differs & ~after], self.active[differs & after]
-
-    def _counted(self) -> tuple[Whole, Whole, Whole]:
-        """Return job, server and GPUs of each holding, without those of the second job of each pair."""
-        lines = self.line_job, self.line_server, self.line_gpus
+    def _counted_gpus(self) -> Whole:
+        """Return the GPUs of each holding, without those of the second job of each pair."""
         if not self._sharing:
-            return lines
-        partner = self.partner[self.line_job]
-        counts = (partner < 0) | (self.line_job < partner)
-        return lines[0][counts], lines[1][counts], lines[2][counts]
+            return self.lines.gpus
+        partner = self.partner[self.lines.job]
+        return self.lines.gpus[(partner < 0) | (self.lines.job < partner)]
 
-    def _run(self) -> None:
-        """Record which jobs run, and how fast. A job needs no restart when its partner comes or leaves."""
-        job = self.line_job
-        first = np.flatnonzero(np.append(True, job[1:] != job[:-1])[: job.size])
-        self.running = job[first]
-        if not job.size:
+    def _run(self, jobs: Whole) -> None:
+        """Record how fast these running jobs are. A job needs no restart when its partner comes or leaves."""
+        if not jobs.size:
             return
-        kind = self.cluster.server_type[self.line_server]
-        lines = np.diff(np.append(first, job.size))
+        begin = np.searchsorted(self.lines.job, jobs)
+        lines = np.searchsorted(self.lines.job, jobs, side="right") - begin
+        first = np.cumsum(lines) - lines
+        at = np.repeat(begin - first, lines) + np.arange(lines.sum())
+        job, gpus, kind = (
+            jobs.repeat(lines),
+            self.lines.gpus[at],
+            self.cluster.server_type[self.lines.server[at]],
+        )
         mixed = np.maximum.reduceat(kind, first) != np.minimum.reduceat(kind, first)
-        gang = self.jobs.gpus[self.running]
+        gang = self.jobs.gpus[jobs]
         fewest = -(-gang // self._largest[kind[first]])
         spread = np.repeat((mixed | (lines > fewest)).astype(np.int64), lines)
         rate = np.minimum.reduceat(self.jobs.throughput[job, kind, spread], first)
-        self.width[self.running] = np.add.reduceat(self.line_gpus, first)
-        self._own[self.running] = self.width[self.running] / (1 + (self.partner[self.running] >= 0))
-        forked = (self.width[self.running] > gang) & (not self._elastic)
+        self.width[jobs] = np.add.reduceat(gpus, first)
+        paired = np.flatnonzero(self.partner[jobs] >= 0) if self._sharing else _NONE
+        self._own[jobs] = self.width[jobs]
+        self._own[jobs[paired]] /= 2
+        forked = (self.width[jobs] > gang) & (not self._elastic)
         if forked.any():
             copies = np.add.reduceat(self.jobs.throughput[job, kind, 0], first) * self._fork_speed
             rate = np.where(forked, copies, rate)
         if self._elastic:
-            jobs, several = self.running, (lines > 1).astype(np.int64)
+            several = (lines > 1).astype(np.int64)
             grown = self.jobs.elastic.speed_up(jobs, gang, self.width[jobs], several)
             together = self.jobs.throughput[jobs, kind[first], 0]
             rate = np.where(self.jobs.elastic.of(jobs) >= 0, together * grown, rate)
-        paired = np.flatnonzero(self.partner[self.running] >= 0) if self._sharing else _NONE
         if paired.size:
-            kept = self.jobs.sharing.of(self.running[paired], self.partner[self.running[paired]])
+            kept = self.jobs.sharing.of(jobs[paired], self.partner[jobs[paired]])
             rate[paired] *= kept[np.arange(paired.size), kind[first[paired]]]
-        self.rate[self.running] = rate
+        self.rate[jobs] = rate
 
     def spend(self, passed_s: float, busy_s: Real, restart_s: Real) -> None:
         """Account for a time in which no job's GPUs changed.
@@ -245,31 +266,10 @@ class Books:
         passed_s: its length, s. busy_s: time for which each running job needed its GPUs. restart_s: the part
         of it without progress. Both s, float64[running].
         """
-        runs, kinds = self.running, len(self.cluster.types)
-        self._capacity += self.cluster.capacity(self.up) * passed_s
-        self.held[runs] += busy_s
-        self.restart[runs] += restart_s
-        width = self.width[runs]
-        self.attained[runs] += (busy_s - restart_s) * width
-        own_s = busy_s
-        paired = np.flatnonzero(self.partner[runs] >= 0) if self._sharing else _NONE
-        if paired.size:
-            # Shared GPUs are busy while one of the two jobs is. They make no progress while neither job does.
-            other = np.searchsorted(runs, self.partner[runs[paired]])
-            mine_s, its_s = busy_s[paired], busy_s[other]
-            both_s = np.minimum(mine_s, its_s)
-            twice_s = np.maximum(both_s - np.maximum(restart_s[paired], restart_s[other]), 0.0)
-            works_s = (busy_s - restart_s)[paired] + (busy_s - restart_s)[other] - twice_s
-            own_s, busy_s, restart_s = busy_s.copy(), busy_s.copy(), restart_s.copy()
-            own_s[paired] -= both_s / 2
-            busy_s[paired] = np.maximum(mine_s, its_s)
-            restart_s[paired] = busy_s[paired] - works_s
-        self.held_gpu[runs] += own_s * width
-        job, server, gpus = self._counted()
-        place = np.searchsorted(runs, job)
-        kind = self.cluster.server_type[server]
-        self._busy += np.bincount(kind, gpus * busy_s[place], kinds)
-        self._restarts += np.bincount(kind, gpus * restart_s[place], kinds)
+        self._capacity += self._capacity_up * passed_s
+        types = self.cluster.server_type
+        sums = self._busy, self._restarts
+        self._spend(self.running, self.by, self.lines, types, busy_s, restart_s, *sums)
 
     def end(self, jobs: Whole, finish_s: Real, now_s: float) -> None:
         """Record running jobs that finished, and free their GPUs. finish_s: finishing times, s,
@@ -277,15 +277,15 @@ class Books:
         """
         self.finish[jobs] = finish_s
         self.unfinished -= int((jobs < self.until).sum())
-        self.active = self.active[np.isnan(self.finish[self.active])]
+        self._set_active(self.active[np.isnan(self.finish[self.active])])
         self._drop(jobs, now_s)
         if jobs.size and not self.active.size:
             self._samples.append((now_s, 0, 0, 0))
 
     def fail(self, server: int, now_s: float) -> Whole:
         """Take a server down. Return the jobs that ran on it; they lose all their GPUs."""
-        self._down[server] += 1
-        hit = np.unique(self.line_job[self.line_server == server])
+        self._add_down(server, 1)
+        hit = np.unique(self.lines.job[self.lines.server == server])
         self.preemptions[hit] += 1
         self.faulted[hit] += 1
         self.idle_since[hit], self.starts[hit] = now_s, 0.0
@@ -294,33 +294,37 @@ class Books:
 
     def undo(self, jobs: Whole, lost_s: Real) -> None:
         """Account for work that a fault has undone. lost_s: its time, s, float64[jobs]."""
-        self.undone[jobs] += lost_s
-        self.undone_gpu[jobs] += lost_s * self._own[jobs]
+        self._undone[jobs] += lost_s
+        self._undone_gpu[jobs] += lost_s * self._own[jobs]
 
     def repair(self, server: int) -> Whole:
         """Take a server back. Return the jobs that this affects: none."""
-        self._down[server] -= 1
+        self._add_down(server, -1)
         return _NONE
+
+    def _add_down(self, server: int, step: int) -> None:
+        self._down[server] += step
+        self.up = np.equal(self._down, 0)
+        self._capacity_up = self.cluster.capacity(self.up)
 
     def _drop(self, jobs: Whole, now_s: float) -> None:
         goes = np.zeros(self.left.size, np.bool_)
         goes[jobs] = True
-        kept = ~goes[self.line_job]
-        lines = self.line_job[kept], self.line_server[kept], self.line_gpus[kept]
-        self._log(now_s, *lines)
-        self.line_job, self.line_server, self.line_gpus = lines
+        kept = ~goes[self.lines.job]
+        self.lines = Lines(*(values[kept] for values in self.lines))
+        self._log(now_s, self.lines)
         self.running = self.running[~goes[self.running]]
         left_alone = self.partner[jobs] if self._sharing else _NONE
         left_alone = left_alone[left_alone >= 0]
         if left_alone.size:
             self.partner[jobs] = self.partner[left_alone] = -1
-            self._run()
+            self._run(self.running)
 
-    def _log(self, now_s: float, job: Whole, server: Whole, gpus: Whole) -> None:
+    def _log(self, now_s: float, held: Lines) -> None:
         """Record the holdings that end and those that begin."""
         if self._spans is None:
             return
-        lines = set(zip(job.tolist(), server.tolist(), gpus.tolist(), strict=True))
+        lines = set(zip(*(values.tolist() for values in held), strict=True))
         for line in [line for line in self._since if line not in lines]:
             begin_s = self._since.pop(line)
             end_s = float(np.fmin(self.finish[line[0]], now_s))
@@ -330,7 +334,7 @@ class Books:
 
     def outcome(self, end_s: float, remarks: Sequence[str]) -> Outcome:
         """Return the results of the jobs."""
-        self._log(end_s, _NONE, _NONE, _NONE)
+        self._log(end_s, Lines(_NONE, _NONE, _NONE))
         samples = np.array(self._samples, float).reshape(-1, 4)
         counts = samples[:, 1:].astype(np.int64).T
         spans: Spans | None = None
@@ -342,13 +346,13 @@ class Books:
             end_s=end_s,
             first_start_s=np.where(np.isfinite(self.first_start), self.first_start, np.nan),
             finish_s=self.finish,
-            held_s=self.held,
-            held_gpu_s=self.held_gpu,
+            held_s=self.by.held,
+            held_gpu_s=self.by.held_gpu,
             preemptions=self.preemptions,
             faulted=self.faulted,
-            restart_s=self.restart,
-            undone_s=self.undone,
-            undone_gpu_s=self.undone_gpu,
+            restart_s=self.by.restart,
+            undone_s=self._undone,
+            undone_gpu_s=self._undone_gpu,
             left_steps=self.left,
             busy_gpu_s=self._busy,
             restart_gpu_s=self._restarts,
@@ -357,6 +361,3 @@ class Books:
             spans=spans,
             remarks=tuple(remarks),
         )
-
-
-_NONE: Whole = np.empty(0, np.int64)

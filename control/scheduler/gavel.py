@@ -117,8 +117,9 @@ class FinishTimeFair(Shares):
         demand, speed = self._demand(state), together_throughput(state)
         alone = np.maximum((speed * programmes.isolated(demand)).sum(axis=1), 1e-12)
         since_s = state.now_s - state.submit_s
-        whole_s = self._passed_alone_s(state, alone) + state.left_steps / alone
-        placeable = demand.fits().any(axis=1)
+        whole_s = np.maximum(self._passed_alone_s(state, alone) + state.left_steps / alone, 1e-9)
+        # A job that only has to end has no speed that it needs.
+        placeable = demand.fits().any(axis=1) & (state.left_steps > 0)
         low = float((since_s / whole_s)[placeable].max(initial=0.0))
         high, best = np.inf, programmes.isolated(demand) * demand.fits()
         trial = max(2 * low, 1.0)

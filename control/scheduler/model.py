@@ -31,6 +31,7 @@ class Cluster:
     queue_share: share of all GPUs that each queue is guaranteed, float64[q].
     queue_most: largest share of all GPUs that each queue may use, float64[q]. Copies of forked jobs do not
         count.
+    of_type: servers of each type; made from server_type.
     """
 
     types: tuple[str, ...]
@@ -40,6 +41,11 @@ class Cluster:
     price_usd_h: Real
     queue_share: Real
     queue_most: Real
+    of_type: tuple[Whole, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        servers = tuple(np.flatnonzero(self.server_type == kind) for kind in range(len(self.types)))
+        object.__setattr__(self, "of_type", servers)
 
     def capacity(self, up: Flags) -> Whole:
         """Return the GPUs of each type on servers that are up, int64[r]. up: bool[h]."""

@@ -23,15 +23,15 @@ class Room:
         self.free = np.where(state.up, cluster.server_gpus, 0)
         self._cluster = cluster
         self._state = state
-        self._servers = [np.flatnonzero(cluster.server_type == kind) for kind in range(len(cluster.types))]
+        self._servers = cluster.of_type
         self._rows: list[Whole] = []
         self._lines: list[Lines] = []
 
     def keep(self, rows: Flags) -> None:
         """Keep the present GPUs of these jobs. rows: bool[n]."""
         kept = self._state.held.of(rows)
-        once = kept.counted()
-        np.subtract.at(self.free, kept.server[once], kept.gpus[once])
+        once = kept.counted() if kept.shared.size else slice(None)
+        self.free -= np.bincount(kept.server[once], kept.gpus[once], self.free.size).astype(np.int64)
         self._rows.append(kept.row)
         self._lines.append((kept.server, kept.gpus))
 

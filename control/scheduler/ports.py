@@ -5,8 +5,8 @@ For: `Scheduler`, which every policy implements and a backend calls. Not for: th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class Scheduler(Protocol):
     def wake_s(self, state: State, given: Assignment) -> float:  # noqa: ARG002 - most policies need none
         """Return the latest time of the next call if nothing else happens, s; inf: none."""
         return np.inf
+
+    def compile(self, compiler: Callable[[Any], Any]) -> None:  # noqa: ARG002 - most policies have no loops
+        """Let a backend compile the loops that decide (decision 0049). compiler: returns a function
+        compiled."""
+        return
 
     def remarks(self) -> Sequence[str]:
         """Return remarks on its decisions for the reader of the results, each once."""

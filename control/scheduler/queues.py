@@ -9,6 +9,7 @@ baseline of Tiresias (Gu et al., NSDI 2019, its simulator).
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import replace
 
 import numpy as np
@@ -43,10 +44,12 @@ class Fifo(Scheduler):
     def on_round(self, state: State) -> Assignment:
         """Return the running jobs and the jobs that fit now, in the order of arrival."""
         running = state.running()
-        room = Room(self._cluster, state)
-        room.keep(running)
         order = state.by_arrival()
         waiting = order[~running[order]]
+        if not waiting.size and not self._packed:
+            return state.held
+        room = Room(self._cluster, state)
+        room.keep(running)
         while waiting.size:
             if not room.free.any():
                 break
@@ -103,28 +106,31 @@ class Yarn(Scheduler):
     def on_round(self, state: State) -> Assignment:
         """Return the running jobs and the heads of queues that fit now."""
         running = state.running()
+        order = state.by_arrival()
+        waiting = order[~running[order]]
+        if not waiting.size:
+            return state.held
         room = Room(self._cluster, state)
         room.keep(running)
         queues = self._cluster.queue_share.size
         used = np.bincount(state.queue[running], state.gpus[running], queues)
         most = self._cluster.queue_most * self._cluster.capacity(state.up).sum()
-        share = np.maximum(self._cluster.queue_share, 1e-9).tolist()
-        order = state.by_arrival()
-        waiting = order[~running[order]]
+        share = np.maximum(self._cluster.queue_share, 1e-9)
         waiting = waiting[np.argsort(state.queue[waiting], kind="stable")]
         names, begins = np.unique(state.queue[waiting], return_index=True)
-        heads = dict(zip(names.tolist(), np.split(waiting, begins[1:]), strict=False))
-        while heads and room.free.any():
-            queue = min(heads, key=lambda one: (float(used[one]) / share[one], one))
-            row = int(heads[queue][0])
-            allowed = used[queue] + state.gpus[row] <= most[queue] + 1e-9
-            if not (allowed and _place(room, state, row, self._random, fastest=False)):
-                del heads[queue]
-                continue
-            used[queue] += state.gpus[row]
-            heads[queue] = heads[queue][1:]
-            if not heads[queue].size:
-                del heads[queue]
+        ends = dict(zip(names.tolist(), [*begins[1:].tolist(), waiting.size], strict=True))
+        free, gpus = int(room.free.sum()), state.gpus
+        heads = list(zip((used / share)[names].tolist(), names.tolist(), begins.tolist(), strict=True))
+        heapq.heapify(heads)
+        while heads and free:
+            _, queue, place = heapq.heappop(heads)
+            row = int(waiting[place])
+            allowed = gpus[row] <= free and used[queue] + gpus[row] <= most[queue] + 1e-9
+            if allowed and _place(room, state, row, self._random, fastest=False):
+                used[queue] += gpus[row]
+                free -= int(gpus[row])
+                if place + 1 < ends[queue]:
+                    heapq.heappush(heads, (float(used[queue] / share[queue]), queue, place + 1))
         return room.plan()
 
 

@@ -9,8 +9,9 @@ guarantees, which `yarn` has, nor copies of a job on further servers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,10 @@ class Quotas(Scheduler):
         place[rows] = np.arange(rows.size)
         inside = Assignment(place[given.row], given.server, given.gpus, place[given.shared])
         return self._inner.wake_s(_of(state, rows), inside)
+
+    def compile(self, compiler: Callable[[Any], Any]) -> None:
+        """Let a backend compile the scheduler's functions."""
+        self._inner.compile(compiler)
 
     def remarks(self) -> Sequence[str]:
         """Return the scheduler's remarks."""

@@ -8,12 +8,14 @@ default, and clusters of several types.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from control.scheduler.model import Assignment, Cluster, Real, State, Whole
-from control.scheduler.placement import greedy, held_type, settle
+from control.scheduler.model import Assignment, Cluster, Flags, Real, State, Whole
+from control.scheduler.placement import held_type, settle
 from control.scheduler.ports import Scheduler
 from control.settings import check, parameter
 from twinbed import ScenarioError
@@ -53,74 +55,130 @@ class Tiresias(Scheduler):
         self._limits = np.append(settings.thresholds_gpu_s, np.inf)
         self._base = np.zeros((0, 2))
         """Service (GPU-s) and run time (s) of each job when it was last promoted, by id."""
+        self._queued, self._next_s, self._chosen = queued, next_s, chosen
 
     def on_round(self, state: State) -> Assignment:
         """Return GPUs for the jobs of the first queues."""
-        self._promote(state)
-        queue = np.searchsorted(self._limits, self._attained(state), side="right")
-        order = np.lexsort((state.job, state.submit_s, state.first_start_s, queue))
-        return settle(self._cluster, state, self._types(state, order))
-
-    def _types(self, state: State, order: Whole) -> Whole:
-        """Return the type for each job, −1 for none, int64[n].
-
-        In this order, a job gets GPUs of the type on which it runs, else of the first type with enough idle
-        GPUs, else of the first type with enough GPUs that no job before it has. So no job is preempted for
-        another one that fits elsewhere, and a preempted job moves to another type if it fits there.
-        """
-        capacity, wanted = self._cluster.capacity(state.up), np.full(len(state), -1)
-        if capacity.size == 1:  # The same as below, by whole arrays.
-            rows = order[state.throughput[order, 0, 0] > 0]
-            wanted[rows[greedy(state.gpus[rows], int(capacity[0]))]] = 0
-            return wanted
-        on = held_type(self._cluster, state)
+        self._base = state.grown(self._base)
+        queue = self._queued(
+            state.now_s, state.job, state.running(), state.attained_gpu_s, state.ran_s, state.idle_since_s,
+            self._limits, self._knob, self._base,
+        )  # fmt: skip
+        arrived = state.by_arrival()
+        order = arrived[np.lexsort((state.first_start_s[arrived], queue[arrived]))]
+        capacity, on = self._cluster.capacity(state.up), held_type(self._cluster, state)
         held = np.bincount(on[on >= 0], state.gpus[on >= 0], capacity.size).astype(np.int64)
-        left, idle = capacity.tolist(), (capacity - held).tolist()
-        able = [np.flatnonzero(speeds).tolist() for speeds in state.throughput[:, :, 0] > 0]
-        for row, own, gpus in zip(
-            order.tolist(), on[order].tolist(), state.gpus[order].tolist(), strict=True
-        ):
-            fits = [kind for kind in able[row] if left[kind] >= gpus]
-            if own not in fits:
-                if own >= 0:
-                    idle[own] += gpus
-                if not fits:
-                    continue
-                wanted[row] = next((kind for kind in fits if idle[kind] >= gpus), fits[0])
-                idle[wanted[row]] -= gpus
-            else:
-                wanted[row] = own
-            left[wanted[row]] -= gpus
-        return wanted
+        wanted = self._chosen(order, state.gpus, on, state.throughput, capacity, capacity - held)
+        return settle(self._cluster, state, wanted)
+
+    def compile(self, compiler: Callable[[Any], Any]) -> None:
+        """Let a backend compile the loops over jobs."""
+        self._queued, self._next_s, self._chosen = map(compiler, (queued, next_s, chosen))
 
     def wake_s(self, state: State, given: Assignment) -> float:
         """Return the time at which the next running job drops a queue, or the next waiting job is promoted,
         s.
         """
-        running = np.zeros(len(state), np.bool_)
-        running[given.row] = True
-        attained = self._attained(state)
-        limit = self._limits[np.searchsorted(self._limits, attained, side="right")]
-        # Slightly later, so that rounding cannot repeat the same moment.
-        drops = (state.starts_s + (limit - attained) / state.gpus)[running] + 1e-5
-        at_s = state.now_s + float(drops.min(initial=np.inf))
-        return min(at_s, float(self._promotion_s(state)[~running].min(initial=np.inf)))
-
-    def _attained(self, state: State) -> Real:
+        runs = np.zeros(len(state), np.bool_)
+        runs[given.row] = True
         self._base = state.grown(self._base)
-        attained: Real = state.attained_gpu_s - self._base[state.job, 0]
-        return attained
+        wake_s: float = self._next_s(
+            state.now_s, state.job, state.running(), state.attained_gpu_s, state.ran_s, state.idle_since_s,
+            self._limits, self._knob, self._base, runs, state.starts_s, state.gpus,
+        )  # fmt: skip
+        return wake_s
 
-    def _promotion_s(self, state: State) -> Real:
-        """Return the time at which each job is promoted if it keeps waiting, s, float64[n]. In the first
-        queue it is inf.
-        """
-        able = (self._attained(state) >= self._limits[0]) & (self._knob > 0)
-        ran_s = state.ran_s - self._base[state.job, 1]
-        since_s = np.where(state.running(), state.now_s, state.idle_since_s)
-        return np.where(able, since_s + self._knob * ran_s, np.inf)
 
-    def _promote(self, state: State) -> None:
-        starved = ~state.running() & (self._promotion_s(state) <= state.now_s + 1e-6)
-        jobs = state.job[starved]
-        self._base[jobs, 0], self._base[jobs, 1] = state.attained_gpu_s[starved], state.ran_s[starved]
+def queued(
+    now_s: float,
+    job: Whole,
+    had: Flags,
+    attained_gpu_s: Real,
+    ran_s: Real,
+    idle_since_s: Real,
+    limits: Real,
+    knob: float,
+    base: Real,
+) -> Whole:
+    """Promote the starved jobs, and return the queue of each job, int64[n].
+
+    had: whether a job has GPUs now, bool[n]. limits: the thresholds and inf, GPU-s. base: service (GPU-s) and
+    run time (s) of each job when it was last promoted, by id, float64[·, 2]; changed. The others are as in
+    State.
+    """
+    queue = np.zeros(job.size, np.int64)
+    for row in range(job.size):
+        attained = attained_gpu_s[row] - base[job[row], 0]
+        if not had[row] and knob > 0 and attained >= limits[0]:
+            starved_s = idle_since_s[row] + knob * (ran_s[row] - base[job[row], 1])
+            if starved_s <= now_s + 1e-6:
+                base[job[row], 0], base[job[row], 1] = attained_gpu_s[row], ran_s[row]
+                attained = 0.0
+        while attained >= limits[queue[row]]:
+            queue[row] += 1
+    return queue
+
+
+def next_s(
+    now_s: float,
+    job: Whole,
+    had: Flags,
+    attained_gpu_s: Real,
+    ran_s: Real,
+    idle_since_s: Real,
+    limits: Real,
+    knob: float,
+    base: Real,
+    runs: Flags,
+    starts_s: Real,
+    gpus: Whole,
+) -> float:
+    """Return the time at which the next running job drops a queue, or the next waiting job is promoted, s.
+
+    runs: whether a job has GPUs from now on, bool[n]. The others are as in `queued` and State.
+    """
+    drop_s, promotion_s = np.inf, np.inf
+    for row in range(job.size):
+        attained = attained_gpu_s[row] - base[job[row], 0]
+        if runs[row]:
+            queue = 0
+            while attained >= limits[queue]:
+                queue += 1
+            # Slightly later, so that rounding cannot repeat the same moment.
+            drop_s = min(drop_s, starts_s[row] + (limits[queue] - attained) / gpus[row] + 1e-5)
+        elif knob > 0 and attained >= limits[0]:
+            since_s = now_s if had[row] else idle_since_s[row]
+            promotion_s = min(promotion_s, since_s + knob * (ran_s[row] - base[job[row], 1]))
+    return min(now_s + drop_s, promotion_s)
+
+
+def chosen(order: Whole, gpus: Whole, on: Whole, throughput: Real, left: Whole, idle: Whole) -> Whole:
+    """Return the type for each job, −1 for none, int64[n].
+
+    In this order, a job gets GPUs of the type on which it runs, else of the first type with enough idle GPUs,
+    else of the first type with enough GPUs that no job before it has. So no job is preempted for another one
+    that fits elsewhere, and a preempted job moves to another type if it fits there.
+
+    order: rows, int64[n]. gpus, throughput: as in State. on: type on which each job runs, −1 for none,
+    int64[n]. left, idle: GPUs that work, and those that no job holds, by type, int64[r]; changed.
+    """
+    wanted = np.full(order.size, -1)
+    for row in order:
+        asks, own = gpus[row], on[row]
+        if own < 0 or throughput[row, own, 0] <= 0 or left[own] < asks:
+            if own >= 0:
+                idle[own] += asks
+            own = -1
+            for kind in range(left.size):
+                if throughput[row, kind, 0] > 0 and left[kind] >= asks:
+                    if idle[kind] >= asks:
+                        own = kind
+                        break
+                    if own < 0:
+                        own = kind
+            if own < 0:
+                continue
+            idle[own] -= asks
+        wanted[row] = own
+        left[own] -= asks
+    return wanted

@@ -6,6 +6,7 @@ For: checks of shipped schedulers and the user's own. Not for: the quality of an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -91,6 +92,8 @@ class WatchedScheduler(Scheduler):
 
     def on_round(self, state: State) -> Assignment:
         """Return the scheduler's answer, sorted as backends need it. Raises BrokenPromiseError."""
+        # A user's scheduler may keep its states, whose columns would otherwise be read later.
+        state = replace(state)
         given = _in_order(self._inner.on_round(state))
         require_possible(
             self._cluster,
@@ -104,7 +107,7 @@ class WatchedScheduler(Scheduler):
 
     def wake_s(self, state: State, given: Assignment) -> float:
         """Return the scheduler's latest time of its next call, s."""
-        return self._inner.wake_s(state, given)
+        return self._inner.wake_s(replace(state), given)
 
     def remarks(self) -> Sequence[str]:
         """Return the scheduler's remarks."""

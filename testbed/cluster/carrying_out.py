@@ -129,6 +129,7 @@ class _Real:
                 del self.there[job]
         for place, job in enumerate(books.running.tolist()):
             works = job in seen and job not in self.leaving and seen[job].begun
+            works = works and seen[job].done < self.total[job]
             waits[place] = 0.0 if works else passed_s
         books.spend(passed_s, np.full(books.running.size, passed_s), waits)
         gone = [job for job in seen if not seen[job].alive]
@@ -170,10 +171,8 @@ class _Real:
                 self.leaving.add(job)
                 self.executor.stop(job)
         for job in moved.tolist():
-            lines = np.flatnonzero(books.line_job == job)
-            self.due[job] = dict(
-                zip(books.line_server[lines].tolist(), books.line_gpus[lines].tolist(), strict=True)
-            )
+            lines, own = books.lines, books.lines.job == job
+            self.due[job] = dict(zip(lines.server[own].tolist(), lines.gpus[own].tolist(), strict=True))
         self.ask_s = wake_s if self.by_events else now_s + self.timing.round_s
         nothing = not (books.running.size or self.there or self.changes or np.isfinite(books.arrival_s()))
         self.idle = self.idle + 1 if nothing else 0

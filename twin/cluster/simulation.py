@@ -7,6 +7,7 @@ once if the scheduler decides at events.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from typing import NamedTuple
 
@@ -14,10 +15,14 @@ import numpy as np
 import simpy
 
 from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing, Workload
+from control.scheduler import loops
 from control.scheduler.books import Books, refuse_impossible
 from control.scheduler.model import Cluster, Real
 from control.scheduler.ports import Scheduler
+from twin.containers.compiled import compiled
 from twinbed import InvariantError, ScenarioError
+
+_ADVANCE, _FIRST_END_S = compiled(loops.advance), compiled(loops.first_end_s)
 
 _CLOSE_S = 1e-6
 """Times nearer than this count as equal, s."""
@@ -45,6 +50,7 @@ def simulate(
     Raises ScenarioError for a job that can never run, and if jobs lose their GPUs before they have started.
     """
     refuse_impossible(cluster, jobs)
+    scheduler.compile(compiled)
     world = _World(cluster, jobs, scheduler, timing, downtime, len(jobs) if until is None else until)
     environment = simpy.Environment()
     environment.process(world.life(environment, progress))
@@ -53,8 +59,8 @@ def simulate(
 
 
 class _Speeds(NamedTuple):
-    """Speeds between two events. starts: of processes that start, relative to a start that is alone. work: of
-    jobs that make progress, relative to a time without starts."""
+    """Speeds between two events. starts: of processes that start or end, relative to one that is alone. work:
+    of jobs that make progress, relative to a time without starts and ends."""
 
     starts: float
     work: float
@@ -74,13 +80,11 @@ class _World:
         until: int,
     ) -> None:
         fork_speed = max(1.0 - timing.sync_s / timing.round_s, 0.0)
-        self.books = Books(cluster, jobs, until, fork_speed=fork_speed, elastic=scheduler.elastic)
+        self.books = Books(
+            cluster, jobs, until, fork_speed=fork_speed, elastic=scheduler.elastic, compiler=compiled
+        )
         self.scheduler, self.timing = scheduler, timing
         self.by_events = timing.at_events and scheduler.at_events
-        self.stretch = np.zeros(len(jobs))
-        """Time of progress at full speed since each job's last start, s. A fault may undo a part of it."""
-        self.unsaved = np.zeros(len(jobs))
-        """Work since each job's last save, steps. Its speed may have changed since."""
         self.worked = False
         """Whether a job has worked since the last decision."""
         self.changes = downtime.changes()
@@ -108,9 +112,10 @@ class _World:
                 ask_s = self._ask_s(now_s, began_s, wake_s, speeds)
                 step_s = min(ask_s, self._change_s(), began_s + self._end_s(speeds))
                 asks = self.by_events or step_s >= ask_s - _CLOSE_S
-                begun_s = began_s + self._next_start_s() / speeds.starts
-                if speeds != _FULL and begun_s < step_s - _CLOSE_S:
-                    step_s, asks = begun_s, False
+                if speeds != _FULL or not math.isinf(self.timing.cores):
+                    phase_s = began_s + self._next_phase_s(speeds)
+                    if phase_s < step_s - _CLOSE_S:
+                        step_s, asks = phase_s, False
                 yield from self._pass(environment, step_s, speeds)
             share = 1 - books.unfinished / max(books.until, 1)
             if progress is not None and share >= told + 0.01:
@@ -145,40 +150,45 @@ class _World:
         books = self.books
         if not self.by_events:
             return decided_s + self.timing.round_s
-        ask_s = min(books.arrival_s(), now_s + float(self._needs_s(speeds).min(initial=np.inf)), wake_s)
+        end_s = now_s + float(_FIRST_END_S(books.running, books.by, *speeds))
+        ask_s = min(books.arrival_s(), end_s, wake_s)
         if np.isinf(ask_s) and np.isinf(self._change_s()):
             raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
         return ask_s
 
-    def _needs_s(self, speeds: _Speeds) -> Real:
-        """Return the time until each running job ends if these speeds last, s, float64[running]."""
-        books, runs = self.books, self.books.running
-        return self.books.starts[runs] / speeds.starts + books.left[runs] / (books.rate[runs] * speeds.work)
-
     def _end_s(self, speeds: _Speeds) -> float:
         """Return the time until the last watched job ends, s; inf unless all watched jobs run. This end stops
         the simulation, even inside a round."""
-        watched = self.books.running < self.books.until
-        if watched.sum() < self.books.unfinished:
+        books, runs = self.books, self.books.running
+        if runs.size < books.unfinished or (runs < books.until).sum() < books.unfinished:
             return np.inf
-        return float(self._needs_s(speeds)[watched].max())
+        watched = runs[runs < books.until]
+        needs_s = books.starts[watched] / speeds.starts + books.left[watched] / (
+            books.rate[watched] * speeds.work
+        )
+        return float((needs_s + books.by.ends[watched] / speeds.starts).max())
 
     def _speeds(self) -> _Speeds:
-        """Return the present speeds. The starting processes share the cores that running jobs leave free. A
-        start that is alone has one core and shares it with a part of the running jobs."""
+        """Return the present speeds. The processes that start or end share the cores that running jobs leave
+        free. One that is alone has one core and shares it with a part of the running jobs."""
         timing, runs = self.timing, self.books.running
-        starts = self.books.starts[runs] > _CLOSE_S
-        if np.isinf(timing.cores) or not starts.any():
+        if math.isinf(timing.cores):
+            return _FULL
+        starts = (self.books.starts[runs] > _CLOSE_S) | (self.books.left[runs] == 0)
+        if not starts.any():
             return _FULL
         width = self.books.width[runs]
         used = timing.gpu_cores * float(width[~starts] @ self.books.rate[runs[~starts]])
         left = max(timing.cores - used, _LEAST_CORES)
         return _Speeds(left / max(float(width[starts].sum()), timing.cores), timing.beside_starts)
 
-    def _next_start_s(self) -> float:
-        """Return the time until the next start ends if none slows it, s."""
-        waits = self.books.starts[self.books.running]
-        return float(waits[waits > _CLOSE_S].min(initial=np.inf))
+    def _next_phase_s(self, speeds: _Speeds) -> float:
+        """Return the time until the next job has started, has done its work or has ended, s."""
+        runs, by = self.books.running, self.books.by
+        works_s = by.left[runs] / (by.rate[runs] * speeds.work)
+        after_s = np.where(works_s > 0, works_s, by.ends[runs] / speeds.starts)
+        waits = by.starts[runs]
+        return float(np.where(waits > _CLOSE_S, waits / speeds.starts, after_s).min(initial=np.inf))
 
     def _change_s(self) -> float:
         """Return the time at which the next server fails or returns, s."""
@@ -190,31 +200,23 @@ class _World:
         given = self.scheduler.on_round(state)
         wake_s = self.scheduler.wake_s(state, given)
         stopped, moved, again = self.books.give(state, given)
-        self.books.starts[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
-        self.stretch[stopped] = self.stretch[moved] = 0.0
-        self.unsaved[stopped] = self.unsaved[moved] = 0.0
+        if moved.size or stopped.size:
+            by = self.books.by
+            by.starts[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
+            by.ends[moved] = self.timing.end_s
+            by.stretch[stopped] = by.stretch[moved] = by.unsaved[stopped] = by.unsaved[moved] = 0.0
         return wake_s
 
     def _advance(self, began_s: float, passed_s: float, speeds: _Speeds) -> None:
         """Advance the running jobs. A job that ends in this time ends at its own moment."""
-        books = self.books
-        runs = books.running
-        waits = self.books.starts[runs] / speeds.starts
-        need_s = self._needs_s(speeds)
-        ends = need_s <= passed_s + _CLOSE_S
-        busy_s = np.where(ends, np.minimum(need_s, passed_s), passed_s)
-        restart_s = np.minimum(waits, busy_s)
-        works_s = (busy_s - restart_s) * speeds.work
-        self.worked |= bool(works_s.any())
-        self.books.starts[runs] = (waits - restart_s) * speeds.starts
-        saved = self.stretch[runs] // self.timing.checkpoint_s
-        self.stretch[runs] += works_s
-        saves = self.stretch[runs] // self.timing.checkpoint_s > saved
-        since_s = np.where(saves, self.stretch[runs] % self.timing.checkpoint_s, works_s)
-        self.unsaved[runs] = np.where(saves, 0.0, self.unsaved[runs]) + since_s * books.rate[runs]
-        books.left[runs] = np.where(ends, 0.0, books.left[runs] - works_s * books.rate[runs])
+        books, runs = self.books, self.books.running
+        busy_s, restart_s = np.empty(runs.size), np.empty(runs.size)
+        checkpoint_s = self.timing.checkpoint_s
+        ended, worked = _ADVANCE(runs, books.by, *speeds, checkpoint_s, passed_s, _CLOSE_S, busy_s, restart_s)
+        self.worked |= worked
         books.spend(passed_s, busy_s, restart_s)
-        if ends.any():
+        if ended:
+            ends = (books.left[runs] == 0) & (books.by.ends[runs] == 0)
             books.end(runs[ends], began_s + busy_s[ends], began_s + passed_s)
 
     def _servers(self, now_s: float) -> None:
@@ -223,10 +225,10 @@ class _World:
             _, step, server = self.changes[self.change]
             self.change += 1
             hit = self.books.fail(server, now_s) if step > 0 else self.books.repair(server)
-            lost_s = self.stretch[hit] % self.timing.checkpoint_s
-            self.books.left[hit] += self.unsaved[hit]
-            self.books.undo(hit, lost_s)
-            self.stretch[hit] = self.unsaved[hit] = 0.0
+            by = self.books.by
+            by.left[hit] += by.unsaved[hit]
+            self.books.undo(hit, by.stretch[hit] % self.timing.checkpoint_s)
+            by.stretch[hit] = by.unsaved[hit] = 0.0
 
 
 def random_downtime(

@@ -96,7 +96,7 @@ def tables(jobs: Jobs, done: Outcome, counts: Flags) -> dict[str, pa.Table]:
     load = jobs.workload
     columns = {
         "job": np.arange(len(load)), "queue": [jobs.queues[place] for place in load.queue],
-        "model": list(jobs.models), "gpus": load.gpus, "submit_s": load.submit_s,
+        "model": list(jobs.models), "gpus": load.gpus, "weight": load.weight, "submit_s": load.submit_s,
         "first_start_s": done.first_start_s, "finish_s": done.finish_s, "held_s": done.held_s,
         "preemptions": done.preemptions, "restart_s": done.restart_s, "undone_s": done.undone_s,
         "real_wait_s": jobs.waited_s, "watched": counts,

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from control.cluster import Workload
 from control.goodput import Goodput, Speed
+from control.scheduler.books import most_gpus
 from control.scheduler.model import NO_SHARING, NOT_ELASTIC, Cluster, Elastic, Real, Sharing, Whole
 from lab.cluster.input import ClusterInput, LogInput, MeasuredInput, SyntheticInput
 from traces.readers import pair_speeds, throughputs
 from traces.readers.job_logs import FORMATS
 from twinbed import ScenarioError
 
+_MOST_NAMED = 5
+"""Most jobs that a note names."""
 _MOST_GROWN = 256
 """Most GPUs to which a job may grow."""
 _SPREAD = 0.9
@@ -99,8 +102,6 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
     together = asked.together
     if isinstance(together, list) and (strange := set(together) - {*asked.models, *drawn.models}):
         raise ScenarioError(f"cluster.together: no job has model {min(strange)!r}")
-    if asked.watched.first >= n:
-        raise ScenarioError(f"cluster.watched.first: there are only {n} jobs, and they count from 0")
     elastic = _elastic(asked, drawn)
     workload = Workload(
         drawn.submit_s,
@@ -125,7 +126,38 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
         for (role, file), digest in zip(files.items(), hashes, strict=True)
     )
     digest, notes = "+".join(hashes), (*drawn.notes, *_unused(asked, drawn, queue))
-    return Jobs(workload, cluster(asked, names), names, drawn.models, notes, inputs, digest, drawn.waited_s)
+    made = Jobs(workload, cluster(asked, names), names, drawn.models, notes, inputs, digest, drawn.waited_s)
+    made = made if asked.log is None else _without_large(made, asked.log.skip)
+    if asked.watched.first >= len(made.workload):
+        raise ScenarioError(
+            f"cluster.watched.first: there are only {len(made.workload)} jobs, and they count from 0"
+        )
+    return made
+
+
+def _without_large(jobs: Jobs, skipped: int) -> Jobs:
+    """Return a log's jobs without those that ask for more GPUs than they can ever have, which a note names.
+
+    skipped: number of jobs at the log's start that are left out. Raises ScenarioError if no job is left.
+    """
+    load, most = jobs.workload, most_gpus(jobs.cluster, jobs.workload)
+    large, rows = np.flatnonzero(load.gpus > most), np.flatnonzero(load.gpus <= most)
+    if not large.size:
+        return jobs
+    named = [
+        f"job {skipped + job} ({load.gpus[job]}, can have {most[job]})"
+        for job in large[:_MOST_NAMED].tolist()
+    ]
+    more = ["…"] if large.size > _MOST_NAMED else []
+    note = (
+        f"Jobs of the log left out because they ask for more GPUs than they can ever have: {large.size:,}; "
+        f"they are {', '.join(named + more)}, from 0 in the order of submission"
+    )
+    if not rows.size:
+        raise ScenarioError(f"cluster.servers: too small for every job of the log. {note}")
+    models = [jobs.models[row] for row in rows.tolist()]
+    notes = (*jobs.notes, note)
+    return replace(jobs, workload=load.of(rows), models=models, waited_s=jobs.waited_s[rows], notes=notes)
 
 
 def _dealt(names: Sequence[str], n: int, random: np.random.Generator) -> list[str]:

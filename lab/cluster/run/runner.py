@@ -67,8 +67,7 @@ class Drawn:
             return Timing(
                 asked.round_s, asked.at_events, asked.restart_s, asked.checkpoint_s, sync_s=asked.sync_s
             )
-        # A restart is a stop and a start, and GPUs are free only when their process has ended. So each job
-        # needs the time of a start and an end in addition to its work.
+        # A restart is a stop and a start. GPUs are free only when their process has ended.
         start_s, end_s, restart_s = (
             calibration.values[f"times.{key}"].value * asked.emulation.compression
             for key in ("start_s", "end_s", "restart_s")
@@ -83,11 +82,12 @@ class Drawn:
             asked.at_events,
             restart_s,
             asked.checkpoint_s,
-            start_s + end_s,
+            start_s,
             asked.sync_s,
             calibration.values["machine.cores"].value,
             asked.emulation.gpu_cores,
             calibration.values["machine.beside_starts"].value,
+            end_s,
         )
 
 

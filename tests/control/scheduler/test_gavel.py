@@ -196,3 +196,12 @@ def test_the_deadline_of_a_gang_that_no_type_can_hold_now_takes_none_from_the_ot
     cost = Cost(where)
     assert (cost.shares(due)[0] * [2, 1]).sum() >= 1000 / 600 - 1e-6
     assert not cost.remarks()
+
+
+def test_a_job_whose_work_is_done_leaves_finish_time_fairness_to_the_others() -> None:
+    where = cluster((0, 1), (1, 1))
+    speeds = table((1.0, 1.0), (4.0, 1.0), (1.0, 1.0))
+    before = state(where, [1, 1, 1], throughput=speeds, left_steps=np.array([0.0, 1000.0, 1000.0]))
+    shares = FinishTimeFair(where).shares(before)
+    assert np.isfinite(shares).all()
+    assert shares[1, 0] > 0.5 > shares[1, 1]

@@ -221,3 +221,24 @@ def test_queues_without_a_quota_share_what_is_left(tmp_path):
     assert "No job is in queue typo" in jobs.notes
     free = build(drawn(synthetic=None, log=log), np.random.SeedSequence(0))
     assert free.cluster.queue_share == pytest.approx([1 / 3] * 3)
+
+
+def test_jobs_of_a_log_that_are_too_large_are_left_out_and_named(tmp_path):
+    log = tmp_path / "jobs.csv"
+    log.write_text("submit_s,duration_s,gpus,queue\n0,9,1,a\n5,9,64,a\n6,9,5,b\n7,9,8,a\n8,9,4,b\n")
+    given = {
+        "servers": {"gpu": {"count": 2, "gpus": 4}},
+        "queues": {"b": {"share": 0.5, "most": 0.5}},
+        "log": {"path": str(log), "format": "csv"},
+    }
+    made = build(ClusterInput.model_validate(given), np.random.SeedSequence(0))
+    assert made.workload.gpus.tolist() == [1, 8, 4]
+    assert made.workload.submit_s.tolist() == [0, 7, 8]
+    assert (len(made.models), made.waited_s.size) == (3, 3)
+    assert [note for note in made.notes if "left out" in note] == [
+        "Jobs of the log left out because they ask for more GPUs than they can ever have: 2; they are "
+        "job 1 (64, can have 8), job 2 (5, can have 4), from 0 in the order of submission"
+    ]
+    given["log"] |= {"skip": 1, "count": 1}
+    with pytest.raises(ScenarioError, match=r"too small for every job of the log.* job 1 \(64, can have 8\)"):
+        build(ClusterInput.model_validate(given), np.random.SeedSequence(0))

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from control.cluster import NEVER_DOWN, Downtime, Timing, Workload
 from control.scheduler import POLICIES, make
-from control.scheduler.model import Sharing
+from control.scheduler.model import Assignment, Sharing, State
+from control.scheduler.queues import Fifo
 from control.scheduler.tiresias import Tiresias, TiresiasSettings
+from lab.check.watched_scheduler import WatchedScheduler
 from tests.control.scheduler.worlds import cluster
 from twin.cluster.simulation import random_downtime, simulate
 from twinbed import ScenarioError
@@ -163,6 +166,21 @@ def test_a_start_and_the_jobs_beside_it_slow_each_other(at_events: bool) -> None
     assert done.finish_s[0] == pytest.approx(30 + 70 + 40 + 98)
 
 
+@pytest.mark.parametrize("at_events", [True, False])
+def test_the_end_of_a_job_shares_the_cores_that_others_leave(at_events: bool) -> None:
+    # Job 0 has done its work at 100 s. Its end of 5 core-s has 0.5 cores beside job 1, which ends alone.
+    timing = Timing(10.0, at_events, end_s=5.0, cores=1.0, gpu_cores=0.5)
+    done = run("fifo", workload([0, 0], [1, 1], [100, 200]), timing, cluster((0, 2)))
+    assert done.finish_s == pytest.approx([100 + 10, 200 + 5])
+    assert done.restart_s == pytest.approx([10, 5])
+
+
+def test_a_job_holds_its_gpus_until_its_end_is_over() -> None:
+    done = run("fifo", workload([0, 1], [1, 1], [100, 100]), Timing(end_s=20.0), cluster((0, 1)))
+    assert done.finish_s.tolist() == [120.0, 240.0]
+    assert done.first_start_s.tolist() == [0.0, 120.0]
+
+
 def test_starts_do_not_slow_each_other_on_a_real_cluster() -> None:
     done = run("fifo", workload([0, 0, 0], [1, 1, 2], [100] * 3), Timing(start_s=10.0), cluster((0, 8)))
     assert done.restart_s.tolist() == [10.0, 10.0, 10.0]
@@ -310,3 +328,17 @@ def test_a_restarting_job_that_is_about_to_drop_a_queue_asks_for_no_decisions_un
     # The work since the last save, at 3000 s, is undone.
     assert done.finish_s[0] == pytest.approx(3700 + 1000 + 5000 - 3000)
     assert len(asked) <= 8
+
+
+def test_a_scheduler_of_the_users_may_keep_its_states() -> None:
+    class Keeps(Fifo):
+        states: ClassVar[list[State]] = []
+
+        def on_round(self, state: State) -> Assignment:
+            self.states.append(state)
+            return super().on_round(state)
+
+    where = cluster((0, 1))
+    watched = WatchedScheduler(where, Keeps(where, 0))
+    simulate(where, workload([0, 10], [1, 1], [100, 100]), watched, NO_COSTS)
+    assert [state.left_steps.tolist() for state in Keeps.states] == [[100.0], [90.0, 100.0], [100.0]]
