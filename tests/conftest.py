@@ -29,12 +29,19 @@ REAL = (
 )
 """Folders of tests that use the machine's own kernel and clock, which others use, too."""
 
-PARTS: dict[str, Callable[[bool, str], bool]] = {
-    "not real": lambda real, text: not real,
-    "real and not vm": lambda real, text: real or "mark.root" in text,
-    "vm": lambda real, text: "mark.vm" in text,
+BESIDE = ("contract", "studies/scale")
+"""Folders whose real tests assert order and books, not times, and leave no dead runs. Decision 0060 says why they
+may run beside the other real tests."""
+
+PARTS: dict[str, Callable[[Path, str], bool]] = {
+    "not real": lambda path, text: not _is_in(REAL, path),
+    "real and not beside and not vm": lambda path, text: (
+        not _is_in(BESIDE, path) and (_is_in(REAL, path) or "mark.root" in text)
+    ),
+    "beside": lambda path, text: _is_in(BESIDE, path),
+    "vm": lambda path, text: "mark.vm" in text,
 }
-"""Parts of `tools/test` by their marks: whether a file has tests of one, by its being REAL and its text."""
+"""Parts of `tools/test` by their marks: whether a file has tests of one, by its folder and its text."""
 
 LONGEST_ID = 100
 """Characters of a text that becomes part of a test's name."""
@@ -72,12 +79,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def _has_tests_of(part: str, path: Path) -> bool:
     if path.is_dir():
         return any(_has_tests_of(part, file) for file in path.rglob("test_*.py"))
-    return path.suffix == ".py" and PARTS[part](_is_real(path), path.read_text(encoding="utf-8"))
+    return path.suffix == ".py" and PARTS[part](path, path.read_text(encoding="utf-8"))
 
 
 @cache
-def _is_real(path: Path) -> bool:
-    return any(path.is_relative_to(Path(__file__).parent / folder) for folder in REAL)
+def _is_in(folders: tuple[str, ...], path: Path) -> bool:
+    return any(path.is_relative_to(Path(__file__).parent / folder) for folder in folders)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -103,10 +110,10 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks and orders the tests.
 
-    Tests of the real machine run alone (`-m real`): those in the folders REAL, in the VM, and with root's
-    rights unless they stay `apart`. The others may run side by side (`-m 'not real' -n 2`). `tools/test`
-    tries what failed once more, alone. Files with long tests come first, so that nobody waits for the last
-    one at the end.
+    Tests of the real machine are `real`: those in the folders REAL, in the VM, and with root's rights unless
+    they stay `apart`. They run one after the other, those in the folders BESIDE beside the rest. The others may
+    run side by side (`-m 'not real' -n 2`). `tools/test` tries what failed once more, alone. Files with long
+    tests come first, so that nobody waits for the last one at the end.
     Tests named in TWINBED_DONE are left out: they ran in a VM that stopped later.
     """
     done = os.environ.get("TWINBED_DONE", "").splitlines()
@@ -115,12 +122,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         kinds = {mark.name for mark in item.iter_markers()}
         real = "vm" in kinds or ("root" in kinds and "apart" not in kinds)
-        real = real or _is_real(item.path)
-        part = "vm" if "vm" in kinds else "real and not vm" if real else "not real"
+        real = real or _is_in(REAL, item.path)
+        beside = real and "vm" not in kinds and _is_in(BESIDE, item.path)
+        alone = "vm" if "vm" in kinds else "real and not beside and not vm"
+        part = "beside" if beside else alone if real else "not real"
         if not _has_tests_of(part, item.path):
             raise pytest.UsageError(f"{item.path}: no part of tools/test reads it for {item.name}")
         if real:
             item.add_marker(pytest.mark.real)
+        if beside:
+            item.add_marker(pytest.mark.beside)
         length = 0 if real else 2 if kinds & {"browser", "slow"} else 1
         lengths[item.path] = max(length, lengths.get(item.path, 0))
     items.sort(key=lambda item: -lengths[item.path])
