@@ -30,8 +30,8 @@ REAL = (
 """Folders of tests that use the machine's own kernel and clock, which others use, too."""
 
 BESIDE = ("contract", "studies/scale")
-"""Folders whose real tests assert order and books, not times, and leave no dead runs. Decision 0060 says why they
-may run beside the other real tests."""
+"""Folders whose real tests assert order and books, not times, and leave no dead runs. Decision 0060 says why
+they may run beside the other real tests."""
 
 PARTS: dict[str, Callable[[Path, str], bool]] = {
     "not real": lambda path, text: not _is_in(REAL, path),
@@ -111,9 +111,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks and orders the tests.
 
     Tests of the real machine are `real`: those in the folders REAL, in the VM, and with root's rights unless
-    they stay `apart`. They run one after the other, those in the folders BESIDE beside the rest. The others may
-    run side by side (`-m 'not real' -n 2`). `tools/test` tries what failed once more, alone. Files with long
-    tests come first, so that nobody waits for the last one at the end.
+    they stay `apart`. They run one after the other, those in the folders BESIDE beside the rest. The others
+    may run side by side (`-m 'not real' -n 2`). `tools/test` tries what failed once more, alone. Files with
+    long tests come first, so that nobody waits for the last one at the end.
     Tests named in TWINBED_DONE are left out: they ran in a VM that stopped later.
     """
     done = os.environ.get("TWINBED_DONE", "").splitlines()

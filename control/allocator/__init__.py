@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from control.allocator.autopilot import Autopilot, AutopilotSettings
@@ -65,13 +66,17 @@ def settings(name: str, parameters: Mapping[str, object]) -> Any:
         raise ScenarioError(f"no policy {name!r}; {_choices(name, list(POLICIES))}")
     settings_type = POLICIES[name][0]
     known = [spec.name for spec in fields(settings_type)]
-    types = get_type_hints(settings_type)
+    types = _types(settings_type)
     values: dict[str, object] = {}
     for key, value in parameters.items():
         if key not in known:
             raise ScenarioError(f"policy {name!r} has no parameter {key!r}; {_choices(key, known)}")
         values[key] = _coerce(f"{name}.{key}", value, types[key])
     return settings_type(**values)
+
+
+_types = cache(get_type_hints)
+"""Settings class → the types of its fields. A sweep reads the same policies thousands of times."""
 
 
 def _choices(wrong: str, known: list[str]) -> str:

@@ -1,7 +1,7 @@
 """The backends that can run on this machine: the twin always, and emulated machines.
 
-Where nobody may make cgroups, plain processes stand for the emulated machines. Both are carried out by the same
-code, so that one of them shows all that it does.
+Where nobody may make cgroups, plain processes stand for the emulated machines. Both are carried out by the
+same code, so that one of them shows all that it does.
 """
 
 from __future__ import annotations
