@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -34,16 +35,20 @@ class LinuxPod(Linux):
         super().__init__(driver, folder)
         self.name = f"linux-podman-v{driver.version}"
         self._tasks = ExitStack()
+        self._removals: list[Future[str]] = []
         # Names of UNIX sockets must be short.
         place = Path(self._tasks.enter_context(tempfile.TemporaryDirectory(prefix="tb-c")))
         try:
             self._podman = self._tasks.enter_context(running("podman", place))
+            self._remover = self._tasks.enter_context(ThreadPoolExecutor(1))
         except BaseException:
             self._tasks.close()
             raise
 
     def close(self) -> None:
-        self._tasks.close()
+        with self._tasks:
+            for removal in self._removals:
+                removal.result()
 
     def run(self, workload, allocator) -> Ran:
         self._runs += 1
@@ -71,7 +76,9 @@ class LinuxPod(Linux):
                 driver=self._driver,
             )
         finally:
-            self._podman.podman("pod", "rm", "-f", "-t", "0", self._pod)
+            # The processes end at once. Podman tidies up for seconds, beside the next run.
+            removal = self._remover.submit(self._podman.podman, "pod", "rm", "-f", "-t", "0", self._pod)
+            self._removals.append(removal)
         return Ran(observed, sums)
 
     @property

@@ -16,6 +16,8 @@ from control.market.ports import IDLE, ON_DEMAND, TAKE, Decision, State
 from tests.contract.market.market_backends import TERMS, TIMING, Backend, market
 from twinbed import ScenarioError
 
+POLICIES = ("planned", "uniform-progress", "greedy", "sky-nomad", "available-progress")
+"""Policies that take the spot machine, and so lose it."""
 ALWAYS, NEVER = ((0.0, 1.0),), ((0.0, 0.0),)
 TAKEN = ((0.0, 1.0), (25.0, 0.0))
 """A zone whose machines go after 25 s, between two ticks."""
@@ -51,8 +53,14 @@ def check_books(offered: Market, done: Outcome) -> None:
     assert done.move_usd == done.regions * offered.move_usd
 
 
+# A backend sees of a policy only its decisions. Those of these two have all forms: with probes and without.
 @pytest.mark.parametrize(
-    "policy", ["planned", "uniform-progress", "greedy", "sky-nomad", "available-progress"]
+    ("market_backend", "policy"),
+    [
+        *(("twin", policy) for policy in POLICIES),
+        *(pytest.param("real", policy, marks=pytest.mark.slow) for policy in ("planned", "sky-nomad")),
+    ],
+    indirect=["market_backend"],
 )
 def test_the_books_of_every_policy_are_right(market_backend: Backend, policy: str) -> None:
     offered = market(TAKEN)
@@ -121,7 +129,7 @@ def test_a_move_to_another_region_is_paid_and_goes_on_from_the_checkpoint(market
 
 
 def test_a_slower_machine_takes_longer(market_backend: Backend) -> None:
-    fast, slow = (market_backend.run(market(ALWAYS, speeds=(speed,)), Scripted((0,))) for speed in (2.0, 0.5))
+    fast, slow = (market_backend.run(market(ALWAYS, speeds=(speed,)), Scripted((0,))) for speed in (2.0, 0.8))
     assert slow.in_state_s("working") > fast.in_state_s("working")
 
 

@@ -164,7 +164,7 @@ def test_the_name_is_made_from_the_source():
 @pytest.mark.slow
 def test_e1_the_limit_follows_the_use_within_a_few_periods(store):
     scenario = load(Path(__file__).parents[3] / "scenarios" / "E1.yaml")
-    periods = run_scenario(scenario, store)[0].frame("periods")
+    periods = run_scenario(scenario, store, jobs=1)[0].frame("periods")
     quota, demand = periods["quota_cores"].to_numpy(), periods["demand_cores"].to_numpy()
     for step in range(5):
         settled = slice(step * 100 + 50, step * 100 + 100)

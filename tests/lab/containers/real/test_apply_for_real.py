@@ -23,7 +23,7 @@ from tests.testbed.containers.attach.conftest import docker, podman  # noqa: F40
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
-WEB = Setting(cpu_limit_cores=0.3, memory_limit_bytes=32 * MIB)
+WEB = Setting(cpu_limit_cores=0.1, memory_limit_bytes=32 * MIB)
 BUSY = ("/bin/sh", "-c", "while true; do :; done")
 
 
@@ -63,7 +63,7 @@ def twinbed(folder: Path, *arguments: str) -> int:
 
 
 ALL = ("docker:store-web-1", "docker:store-web-2", "podman:shop-web")
-OLD, NEW = (0.5, 64 * MIB), (0.3, 32 * MIB)
+OLD, NEW = (0.5, 64 * MIB), (0.1, 32 * MIB)
 
 
 def test_rows_find_their_containers_and_an_undo_takes_everything_back(shop, tmp_path, capsys):

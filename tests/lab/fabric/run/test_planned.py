@@ -199,7 +199,8 @@ def test_a_plan_whose_checkpoints_a_failure_can_all_destroy_is_refused(tmp_path)
 def test_tuning_finds_how_many_spares_pay(tmp_path):
     asked = ["tune", "planner", "--store", str(tmp_path), "--minimise", "lost_cost", "--trials", "8"]
     asked += ["--set", "policies=[thorn]", "--set", "vary={}", "--set", "fabric.fleet.plan.warm=0"]
-    asked += ["--over", "fabric.fleet.plan.cold=0:200", "--seeds", "0:3", "--format", "json", "--jobs", "1"]
+    asked += ["--over", "fabric.fleet.plan.cold=0:200", "--seeds", "0:3", "--format", "json"]
+    asked += ["--jobs", "1"]
     told = CliRunner().invoke(app, asked)
     assert told.exit_code == 0, told.output
     best = json.loads(told.output)["rows"][0]
@@ -211,6 +212,7 @@ def test_tuning_finds_how_often_to_save(tmp_path):
     """The best of intervals around the first-order best is near it, as its loss is flat there."""
     asked = ["tune", "planner", "--store", str(tmp_path), "--maximise", "effective_share", "--trials", "8"]
     asked += ["--set", "policies=[thorn]", "--set", "vary={}", "--seeds", "0:3", "--format", "json"]
+    asked += ["--jobs", "1"]
     remote = "[{name: remote, survives: peers, save_s: 20.0, restore_s: 120.0}]"
     asked += ["--set", f"fabric.fleet.plan.tiers={remote}"]
     told = CliRunner().invoke(app, [*asked, "--over", "fabric.fleet.plan.intervals_s.remote=60:20000:log"])
