@@ -26,12 +26,12 @@ _ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "twinbed",
     "AWS_SECRET_ACCESS_KEY": "twinbed",
     "AWS_DEFAULT_REGION": "us-east-1",
-    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "10s",
-    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "5s",
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "15s",
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "15s",
 }
 _READY_S = 60.0
-_SILENT_S = 15.0
+_SILENT_S = 45.0
 """Length of the silence, s: 1.5 times the time after which the scheduler gives a worker up."""
 _ENDS_S = 1800.0
 """Time in which a sweep must end, s: a campaign of thousands of runs takes minutes."""

@@ -122,7 +122,7 @@ def test_types_that_cannot_be_emulated():
 
 def test_scavenger_on_emulated_instances_is_near_the_oracle_that_measures_every_cell(tmp_path):
     file = job_file.load(JOBS / "text_bag.yaml")
-    market = Market("us-central1", types=("n1-standard-8",), workers=(1, 2), batches=(16, 256))
+    market = Market("us-central1", types=("n1-standard-8",), workers=(1, 2), batches=(16, 64, 256))
     store = Measurements(tmp_path / "m.duckdb")
 
     def search(method):
