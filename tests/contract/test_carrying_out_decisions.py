@@ -134,7 +134,7 @@ def shares_of(ran: Ran) -> np.ndarray:
 
 
 def test_a_full_host_is_shared_in_proportion_to_requests(backend: Backend) -> None:
-    ran = backend.run(crowded([1.0, 1.0], backend.periods(28)), Scripted(requests=[0.25, 0.75]))
+    ran = backend.run(crowded([1.0, 1.0], backend.periods(40)), Scripted(requests=[0.25, 0.75]))
 
     light, heavy = shares_of(ran)
     assert 2.0 <= heavy / light <= 4.5
@@ -142,7 +142,7 @@ def test_a_full_host_is_shared_in_proportion_to_requests(backend: Backend) -> No
 
 def test_what_a_heavy_container_leaves_goes_to_whom_needs_it(backend: Backend) -> None:
     # The heavy container wants so little that something is left even where other programs take nearly all.
-    ran = backend.run(crowded([1.0, 0.02], backend.periods(28)), Scripted(requests=[0.25, 0.75]))
+    ran = backend.run(crowded([1.0, 0.02], backend.periods(40)), Scripted(requests=[0.25, 0.75]))
     light, heavy = shares_of(ran)
     # By weight alone the light container gets a third of the other.
     assert light > 0.6 * heavy > 0.0
@@ -159,7 +159,7 @@ def test_a_new_request_changes_the_share(backend: Backend) -> None:
         turned.append(stats.ids)
         return Decision(requests=requests(sorted(stats.ids), [0.75, 0.25]))
 
-    periods = backend.periods(42)
+    periods = backend.periods(60)
     allocator = Scripted(requests=[0.25, 0.75], period=turn_round)
     ran = backend.run(crowded([1.0, 1.0], periods), allocator)
 
