@@ -412,7 +412,6 @@ def test_what_was_used_is_what_was_done(pooled: tuple[Escra, Ran]) -> None:
 # --- policies ----------------------------------------------------------------------------------------
 
 
-# Firm runs in test_telling_of_requests.py. A static limit is never changed.
 @pytest.mark.parametrize("policy", ["autopilot", "autothrottle"])
 def test_policies_run_unchanged(backend: Backend, policy: str) -> None:
     # A container whose limit is set before its memory has grown would be killed.

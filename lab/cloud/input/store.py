@@ -9,7 +9,7 @@ that was paid, so that a later catalogue does not change it. Source: FC² (Ta, C
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ import duckdb
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from control.jobs import Candidates, History, Real
+from control.jobs import Candidates, Flags, History, Job, Real
 from control.recommender.ports import Observations, no_observations
 from lab.runs.files import own_path
 from traces import rows as table
@@ -209,6 +209,23 @@ def trials_of(job: str, runs: Iterable[Run], candidates: Candidates) -> Observat
             cost_usd = run.time_s / 3600 * run.price_usd_h
             trials = trials.with_trial(row, run.time_s, cost_usd, run.ok, _number(run.noise))
     return trials
+
+
+def told_of(job: Job, runs: Sequence[Run], gpus: Flags, *, own: bool) -> Flags:
+    """Return the candidates of which the runs tell, bool[n]: those with GPUs, those without, or all.
+
+    Runs without GPUs tell nothing of those with GPUs, and the reverse, unless a job ran on both. gpus:
+    whether a candidate has GPUs, bool[n]. own: whether only the job's own runs count.
+    """
+    sides: dict[str, set[bool]] = {}
+    for run in runs:
+        if run.ok and (run.job == job.name or not own):
+            sides.setdefault(run.job, set()).add(run.gpus > 0)
+    past = set().union(*sides.values(), [False] * (job.local_run is not None))
+    known = sides.get(job.name) or past or {False}
+    if len(known) == 2 or any(len(side) == 2 for side in sides.values()):
+        return np.ones_like(gpus)
+    return gpus if True in known else ~gpus
 
 
 def _same(run: Run, candidates: Candidates, row: int) -> bool:

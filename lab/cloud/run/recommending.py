@@ -23,7 +23,7 @@ from control.recommender.transfer import Transfer, TransferSearch
 from lab.charts.words import duration
 from lab.cloud.input.data_set import ASSUMED, instance_type, rules_of
 from lab.cloud.input.shipped_runs import shipped_runs
-from lab.cloud.input.store import Measurements, Run, as_history, network_use, trials_of
+from lab.cloud.input.store import Measurements, Run, as_history, network_use, told_of, trials_of
 from lab.cloud.run import expected, on_gpus
 from lab.cloud.run.table import Facts, note_of_use, notes
 from traces.catalogue.catalogue import Catalogue, Listing
@@ -361,7 +361,10 @@ def _request(
     history = as_history(_others(runs, job))
     observed = trials_of(job.name, runs, among)
     left_out: list[str] = []
-    told = _told_of(question, runs, among.gpus > 0, searching=keep is not None)
+    gpus, learns = among.gpus > 0, question.method
+    told = ~gpus if learns == "analytic" else np.ones_like(gpus)
+    if learns == "transfer" or (learns == "cherrypick" and keep is None):
+        told = told_of(job, runs, gpus, own=learns == "cherrypick")
     if told.any() and not told.all():
         left_out = sorted(set(among.name[~told].tolist()))
         among = among.take(told)
@@ -383,28 +386,6 @@ def _request(
         expected_s=expected_s,
     )
     return request, used, left_out
-
-
-def _told_of(question: Question, runs: Sequence[Run], gpus: Flags, *, searching: bool) -> Flags:
-    """Return the candidates of which the runs tell, bool[n]: those with GPUs, those without, or all.
-
-    Runs without GPUs tell nothing of those with GPUs, and the reverse, unless a job ran on both. gpus:
-    whether a candidate has GPUs, bool[n].
-    """
-    job, method = question.job, question.method
-    if method == "analytic":
-        return ~gpus
-    if method != "transfer" and (method != "cherrypick" or searching):
-        return np.ones_like(gpus)
-    sides: dict[str, set[bool]] = {}
-    for run in runs:
-        if run.ok and (method == "transfer" or run.job == job.name):
-            sides.setdefault(run.job, set()).add(run.gpus > 0)
-    past = set().union(*sides.values(), [False] * (job.local_run is not None))
-    known = sides.get(job.name) or past or {False}
-    if len(known) == 2 or any(len(side) == 2 for side in sides.values()):
-        return np.ones_like(gpus)
-    return gpus if True in known else ~gpus
 
 
 def _others(runs: Sequence[Run], job: Job) -> list[Run]:
