@@ -60,27 +60,32 @@ def best_first(request: Request, predicted: Prediction) -> Whole:
 
     Candidates that keep the bounds with a probability of at least SURE_ENOUGH come first, ordered by the
     objective, and at equal cost by time. The others follow, the one whose median is closest to its bound
-    first. Candidates on which every trial failed are left out. Raises ScenarioError if none is left.
+    first. Candidates on which every trial failed are left out, unless there is no other. Raises ScenarioError
+    if no candidate is affordable.
     """
     time_s = np.exp(predicted.log_time)
     value = time_s * request.candidates.price_usd_h if request.objective is Objective.COST else time_s
     late = keeps_bounds(request, predicted) < SURE_ENOUGH
     order = np.lexsort((time_s, value, np.where(late, over_bounds(request, predicted), 0.0), late))
-    left = order[(affordable(request) & ~failed(request, request.observed))[order]]
-    if not left.size:
-        raise ScenarioError(
-            f"job {request.job.name}: every trial failed, on all clusters that are allowed; allow others, or "
-            "correct the job"
-        )
-    return left
+    order = order[affordable(request)[order]]
+    left = order[~failed(request, request.observed)[order]]
+    return left if left.size else order
 
 
 def ranked(request: Request, predicted: Prediction, most: int | None = None) -> list[Recommendation]:
-    """Return the first `most` candidates of `best_first`; times and costs are medians."""
+    """Return the first `most` candidates of `best_first`; times and costs are medians.
+
+    Raises ScenarioError if every trial failed on all of them.
+    """
     price = request.candidates.price_usd_h
     time_s = np.exp(predicted.log_time)
     probability, over = keeps_bounds(request, predicted), over_bounds(request, predicted)
     order = best_first(request, predicted)[:most]
+    if failed(request, request.observed)[order].all():
+        raise ScenarioError(
+            f"job {request.job.name}: every trial failed, on all clusters that are allowed; allow others, or "
+            "correct the job"
+        )
     factor = np.exp(float(ndtri(0.5 + COVERAGE / 2)) * predicted.deviation)
     bounded = np.isfinite(request.deadline_s) or np.isfinite(request.budget_usd)
     columns = (

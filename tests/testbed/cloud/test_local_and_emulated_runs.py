@@ -18,7 +18,7 @@ from lab.cloud.input.store import Measurements, trials_of
 from lab.cloud.run.recommending import Market, Question
 from lab.cloud.search import Backend
 from lab.cloud.search.backends import command_of
-from lab.cloud.search.loop import Limits, Search
+from lab.cloud.search.loop import Search
 from testbed.cloud.emulated import SCALE, Cluster, emulated
 from testbed.cloud.local_run import profile
 from testbed.cloud.provisioner import emulated_instances
@@ -120,7 +120,8 @@ def test_types_that_cannot_be_emulated():
         emulated(InstanceType("x", "aws", 4, 61))
 
 
-def test_scavenger_on_emulated_instances_is_near_the_oracle_that_measures_every_cell(tmp_path):
+def test_scavenger_on_emulated_instances_is_near_the_oracle_that_measures_every_cell(tmp_path, monkeypatch):
+    monkeypatch.setattr("lab.cloud.search.loop.STEPS", 5)
     file = job_file.load(JOBS / "text_bag.yaml")
     market = Market("us-central1", types=("n1-standard-8",), workers=(1, 2), batches=(16, 64, 256))
     store = Measurements(tmp_path / "m.duckdb")
@@ -129,7 +130,7 @@ def test_scavenger_on_emulated_instances_is_near_the_oracle_that_measures_every_
         question = Question(job_file.as_job(file), market, method=method, shipped=False)
         with emulated_instances() as provisioner:
             command = partial(command_of, file, Backend.TESTBED)
-            loop = Search(question, in_use(None), store, provisioner, command, str(JOBS), Limits(steps=5))
+            loop = Search(question, in_use(None), store, provisioner, command, str(JOBS))
             return loop.run()
 
     found = search("scavenger")
