@@ -219,8 +219,9 @@ def document(made: Mapping[str, Mapping[str, Run]]) -> str:
         )
         parts += [f"## {title}", table(header, rows)]
     parts += [
-        "The source's code of FIFO draws a type and then does not use it: all jobs get the type that is last "
-        "by name, V100, and its rounds let them take turns there. Our `las` on V100 only does the same, in "
+        "The source's code of FIFO draws a type and then does not use it: all jobs get the last type, "
+        "which we take to be V100, and its rounds let them take turns there. Our `las` on V100 only does "
+        "the same, in "
         + ", ".join(_on_v100(made))
         + f" h for {', '.join(map(str, _H4_JOBS))} jobs. The source's FIFO-perf gives all jobs new types "
         "whenever a job comes or ends; ours never moves a job that runs.",

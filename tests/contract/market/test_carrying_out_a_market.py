@@ -129,7 +129,7 @@ def test_a_move_to_another_region_is_paid_and_goes_on_from_the_checkpoint(market
 
 
 def test_a_slower_machine_takes_longer(market_backend: Backend) -> None:
-    fast, slow = (market_backend.run(market(ALWAYS, speeds=(speed,)), Scripted((0,))) for speed in (2.0, 0.8))
+    fast, slow = (market_backend.run(market(ALWAYS, speeds=(speed,)), Scripted((0,))) for speed in (2.0, 0.5))
     assert slow.in_state_s("working") > fast.in_state_s("working")
 
 

@@ -284,7 +284,7 @@ FORMS |= {"compiled": (10**6, 0, compiled), "compiled blocks": (3, 0, compiled)}
 function can be followed line by line."""
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     apps=st.integers(1, 3),

@@ -49,7 +49,7 @@ def test_promises_hold_whatever_comes_and_goes(policy, data, seed):
 
 @pytest.mark.slow
 @ALL
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32))
 @example(seed=1031)  # Autothrottle has all of Ω in every interval, but for the last bit
 def test_the_containers_order_does_not_matter(policy, seed):

@@ -199,8 +199,7 @@ def test_a_plan_whose_checkpoints_a_failure_can_all_destroy_is_refused(tmp_path)
 def test_tuning_finds_how_many_spares_pay(tmp_path):
     asked = ["tune", "planner", "--store", str(tmp_path), "--minimise", "lost_cost", "--trials", "8"]
     asked += ["--set", "policies=[thorn]", "--set", "vary={}", "--set", "fabric.fleet.plan.warm=0"]
-    asked += ["--over", "fabric.fleet.plan.cold=0:200", "--seeds", "0:3", "--format", "json"]
-    asked += ["--jobs", "1"]
+    asked += ["--over", "fabric.fleet.plan.cold=0:200", "--seeds", "0:3", "--format", "json", "--jobs", "1"]
     told = CliRunner().invoke(app, asked)
     assert told.exit_code == 0, told.output
     best = json.loads(told.output)["rows"][0]

@@ -22,7 +22,7 @@ def inside(index: np.ndarray, count: int, lowest: int = 0) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(acyclic_apps())
 def test_any_acyclic_application_compiles_to_consistent_arrays(raw):
     app = build_app(raw)
