@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from testbed.containers.services import burn
 from testbed.containers.services.burn import QUANTUM_S, Burner
 
 
@@ -22,6 +23,33 @@ async def test_parts_use_the_demand_declared(threads: float, demand_s: float) ->
     # Each part may use one turn more where neighbours slow the same work down; the next turn corrects that.
     assert 0.95 * 40 * demand_s <= used_s <= 1.05 * 40 * demand_s + 10 * QUANTUM_S
     assert process_s >= 0.95 * 40 * demand_s
+
+
+async def test_a_call_that_the_machine_stretches_is_paid_for_by_many_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hypervisor that runs somebody else for 5 ms is seen as 5 ms of CPU time."""
+    clock_ns = [0]
+    monkeypatch.setattr(burn.time, "thread_time_ns", lambda: clock_ns[0])
+    stolen_ns = [5_000_000]
+
+    def pbkdf2_hmac(_: str, __: bytes, ___: bytes, iterations: int) -> None:
+        clock_ns[0] += 250 * iterations + 5_000
+
+    monkeypatch.setattr(burn, "pbkdf2_hmac", pbkdf2_hmac)
+    burner = Burner(1)
+    await burner.burn(0.001)
+
+    def stretched(*arguments: object) -> None:
+        pbkdf2_hmac(*arguments)  # type: ignore[arg-type]
+        clock_ns[0] += stolen_ns.pop() if stolen_ns else 0
+
+    monkeypatch.setattr(burn, "pbkdf2_hmac", stretched)
+    assert await burner.burn(0.001) == pytest.approx(0.0055, abs=0.0006)
+    used_s = [await burner.burn(0.001) for _ in range(200)]
+    assert min(used_s) >= 0.00094
+    assert used_s[-1] == pytest.approx(0.001, rel=0.02)
+    assert sum(used_s) == pytest.approx(200 * 0.001 - 0.0045, abs=0.0006)
 
 
 async def test_a_short_part_ends_before_a_long_one_that_began_earlier() -> None:
