@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import numpy as np
@@ -39,7 +41,10 @@ def trainings(jobs: Workload, timing: Timing = Timing()) -> list[Training]:  # n
 
 
 class Backend(Protocol):
+    """A backend. taken: steps that each job took in all its lives in the last run, float64[n]."""
+
     name: str
+    taken: np.ndarray
 
     def run(
         self,
@@ -55,26 +60,38 @@ class Twin:
     name = "twin"
 
     def run(self, cluster, jobs, scheduler, timing, downtime=NEVER_DOWN) -> Outcome:
-        return simulate(cluster, jobs, scheduler, timing, downtime=downtime)
+        done = simulate(cluster, jobs, scheduler, timing, downtime=downtime)
+        # At speed 1, a second of work is a step.
+        self.taken = done.held_s - done.restart_s
+        return done
 
 
 class Testbed:
     name = "testbed"
 
     def run(self, cluster, jobs, scheduler, timing, downtime=NEVER_DOWN) -> Outcome:
-        programs = trainings(jobs, timing)
-        with Gangs(programs) as gangs:
-            return carry_out(
-                cluster,
-                jobs,
-                [program.steps for program in programs],
-                scheduler,
-                timing,
-                gangs,
-                compression=COMPRESSION,
-                quota_cores=lambda _, rate: GPU_CORES * rate,
-                downtime=downtime,
-            )
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            folder.chmod(0o777)  # the jobs' user writes there
+            counts = [folder / f"{job}" for job in range(len(jobs.gpus))]
+            programs = [
+                replace(program, command=(*program.command, "--counts", str(count)))
+                for program, count in zip(trainings(jobs, timing), counts, strict=True)
+            ]
+            with Gangs(programs) as gangs:
+                done = carry_out(
+                    cluster,
+                    jobs,
+                    [program.steps for program in programs],
+                    scheduler,
+                    timing,
+                    gangs,
+                    compression=COMPRESSION,
+                    quota_cores=lambda _, rate: GPU_CORES * rate,
+                    downtime=downtime,
+                )
+            self.taken = np.array([count.stat().st_size for count in counts]) / STEPS_PER_S
+        return done
 
 
 def workload(submit_s, gpus, steps, speeds=(1.0,)) -> Workload:

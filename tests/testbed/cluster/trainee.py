@@ -27,6 +27,9 @@ if __name__ == "__main__":
     parser.add_argument("--every", type=int)
     parser.add_argument("--cores", type=float, help="use of a core that is not exceeded, by sleeping")
     parser.add_argument("--tells", type=Path)
+    parser.add_argument(
+        "--counts", type=Path, help="file that has a byte more for each step of the first process"
+    )
     parser.add_argument("--fails", action="store_true")
     parser.add_argument("--aborts", action="store_true", help="abort after the last step")
     options = parser.parse_args()
@@ -51,6 +54,9 @@ if __name__ == "__main__":
         if options.cores:
             time.sleep(STEP_CPU_S / options.cores - STEP_CPU_S)
         done += 1
+        if first and options.counts:
+            with options.counts.open("ab") as counts:
+                counts.write(b".")
         os.write(record, time.monotonic_ns().to_bytes(8, "little"))
         if first and done % options.every == 0:
             save(options.checkpoint, done)
