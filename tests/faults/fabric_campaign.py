@@ -9,6 +9,7 @@ the enclosure, where it would see things that are not its own.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import random
 import signal
 import subprocess
@@ -34,6 +35,8 @@ _MAKER = (
     "input()\n"
 )
 _UP_S = 8.0
+_STANDSTILL_S = 60.0
+"""Time without a line after which the campaign prints where it stands, s."""
 
 
 def main() -> None:
@@ -43,6 +46,7 @@ def main() -> None:
     arguments.add_argument("--runs", type=int, required=True)
     arguments.add_argument("--only", type=int)
     options = arguments.parse_args()
+    faulthandler.dump_traceback_later(_STANDSTILL_S, repeat=True)
     world, failed, kinds = FabricWorld(), 0, Counter[str]()
     try:
         for first in range(0, options.runs, EPISODE):
@@ -98,6 +102,7 @@ def _kill_maker(draws: random.Random) -> None:
 
 
 def _say(number: int, began: float, text: str) -> None:
+    faulthandler.dump_traceback_later(_STANDSTILL_S, repeat=True)
     print(f"{number:4d} {time.monotonic() - began:6.2f} s  {text}", flush=True)
 
 
