@@ -61,7 +61,8 @@ check: setup
 	$(BIN)/lint-imports --no-logo
 
 test: export TWINBED_RERUNS = $(abspath $(VENV))/reruns
-test: setup system
+test:
+	@$(MAKE) --no-print-directory -j 2 setup system
 	@$(BIN)/python tools/kernels.py & $(MAKE) --no-print-directory check; code=$$?; wait $$! || code=1; exit $$code
 	@rm -f $(TWINBED_RERUNS)
 	tools/test $(BIN) $(JOBS)
