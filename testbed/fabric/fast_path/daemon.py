@@ -7,6 +7,7 @@ and then empties the routing table, so that no route of ours outlives the proces
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
 import json
@@ -20,7 +21,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from control.fabric import BfdState
 from control.fast_path.fast_path import FastPath
@@ -42,7 +45,8 @@ from control.fast_path.settings import FastPathSettings
 from testbed.fabric.fast_path.hearing import Ear, Hearing
 from testbed.fabric.fast_path.reports import Reports
 from testbed.fabric.fast_path.steering import Hop, Steering
-from twinbed import BackendError, TwinbedError
+from twinbed import BackendError, ScenarioError, TwinbedError
+from twinbed.text import printable
 
 PORT = 7462
 """UDP port for reports between hosts, on their loopbacks."""
@@ -56,12 +60,16 @@ _LATE_S, _GRACE_S = 0.005, 0.002
 the kernel, so they get _GRACE_S, s, to arrive."""
 
 
+Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
+"""IPv4 address in dotted form."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Configuration of a host's fast path.
 
     loopback: loopback address of the host.
-    uplinks: (device, gateway, ToR) of each uplink.
+    uplinks: (device, gateway, ToR) of each uplink. All hosts number the ToRs alike.
     others: loopback addresses of the other hosts.
     key_file: file with the fabric's key.
     journal: file for decisions, one line of JSON each.
@@ -70,21 +78,27 @@ class Config:
     plane: socket for the reports of BFD's data plane; empty: BFD's packets are overheard.
     """
 
-    loopback: str
-    uplinks: tuple[tuple[str, str, int], ...]
-    others: tuple[str, ...]
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    loopback: Address
+    uplinks: Annotated[tuple[tuple[str, Address, int], ...], Field(min_length=1)]
+    others: tuple[Address, ...]
     key_file: str
     journal: str
-    least_interval_s: float
-    real_time: bool
-    plane: str
+    least_interval_s: Annotated[float, Field(gt=0)]
+    real_time: bool = True
+    plane: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        """Return the configuration in a file that `processes.start` wrote."""
-        table = json.loads(path.read_text())
-        uplinks = tuple((device, gateway, tor) for device, gateway, tor in table.pop("uplinks"))
-        return cls(uplinks=uplinks, others=tuple(table.pop("others")), **table)
+        """Return the configuration in a file of JSON. Raises OSError if it cannot be read, and ScenarioError
+        that names the file and the first wrong key."""
+        try:
+            return TypeAdapter(cls).validate_json(path.read_bytes())
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            key = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
+            raise ScenarioError(f"{path}: {printable(key + first['msg'])}") from None
 
 
 class Daemon:
@@ -246,11 +260,15 @@ def main(path: Path) -> int:
             gc.freeze()
             daemon.run()
         os.close(pipe)
-    except (BackendError, OSError) as error:
+    except (TwinbedError, OSError) as error:
         sys.stderr.write(f"fast path: {error}\n")
         return 2
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    arguments = argparse.ArgumentParser(
+        prog="python -m testbed.fabric.fast_path.daemon", description=__doc__.splitlines()[0]
+    )
+    arguments.add_argument("config", type=Path, help="file of JSON; docs/how-to/fail-over-fast.md shows one")
+    sys.exit(main(arguments.parse_args().config))
