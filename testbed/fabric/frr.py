@@ -198,12 +198,12 @@ def _bfdd(plan: Plan) -> str:
 
 
 def _bgpd(router: Host | Tor) -> str:
+    neighbours = [uplink.gateway for uplink in router.uplinks]
     if isinstance(router, Host):
-        neighbours = [uplink.gateway for uplink in router.uplinks]
         identity = router.loopback
     else:
         ends = (*router.addresses, *((router.peer,) if router.peer else ()))
-        neighbours = [_other_end(address) for address in ends]
+        neighbours = [*map(_other_end, ends), *neighbours]
         identity = router.router_id
     lines = [
         f"hostname {router.namespace}",
