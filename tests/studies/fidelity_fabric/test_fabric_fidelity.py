@@ -387,7 +387,7 @@ def test_the_page_says_that_sessions_go_down_by_themselves_only_if_some_did(stor
     ("override", "said"),
     [
         ("policies=[bond]", "bond: the testbed has the overlay alone"),
-        ("fabric.topology.spines=2", "there are no spines"),
+        ("fabric.topology.spines=2", "one rack without spines, or two racks of two ToRs with spines"),
         ("fabric.faults.kind=none", "the testbed validates single faults of a port or a link"),
         ("vary={fabric.faults: [{kind: flapping, what: tor}]}", "the testbed validates single faults of a"),
     ],
