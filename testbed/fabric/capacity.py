@@ -82,7 +82,7 @@ def _cores(plan: Plan, hosts: int) -> float:
 
 
 def _memory_mib(plan: Plan, hosts: int) -> float:
-    fast = (hosts + plan.storage) * _FAST_PATH_MIB * plan.fast_path
+    fast = (hosts + plan.storage + plan.spines) * _FAST_PATH_MIB * plan.fast_path
     return _routers(plan, hosts) * _ROUTER_MIB + fast + _namespaces(plan, hosts) * _NAMESPACE_MIB
 
 

@@ -72,8 +72,9 @@ def set_up(fabric: Fabric, part: Host | Tor | Endpoint) -> None:
         if isinstance(part, Endpoint):
             _endpoint(kernel, plan, part)
             return
-        if isinstance(part, Host):
+        if part.loopback:
             kernel("addr", "add", "lo", address=part.loopback, prefixlen=32)
+        if isinstance(part, Host):
             uplinks = [(uplink.device, uplink.address) for uplink in part.uplinks]
         else:
             uplinks = list(zip(part.ports, part.addresses, strict=True))

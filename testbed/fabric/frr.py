@@ -225,7 +225,7 @@ def _bgpd(router: Host | Tor) -> str:
         " neighbor edge timers connect 1",
         *(f" neighbor {address} peer-group edge" for address in neighbours),
         " address-family ipv4 unicast",
-        *([f"  network {identity}/32"] if isinstance(router, Host) else []),
+        *([f"  network {identity}/32"] if router.loopback else []),
         "  neighbor edge activate",
         *_announced(router),
         " exit-address-family",

@@ -102,7 +102,7 @@ class Plan:
     bfd: timers of every uplink.
     real_time: whether bfdd has real-time priority (SCHED_FIFO), and zebra and bgpd have nice −15.
     stock: whether FRR runs as its package has it: without real_time, and with the kernel's next-hop groups.
-    fast_path: whether a process at every host stops using a dead uplink before routing does.
+    fast_path: whether a process at every host and spine leaves a dead link before routing does.
     bfd_plane: whether our own process behind bfdd handles BFD's packets and timers in hosts and ToRs.
     rto_min_s: TCP's smallest retransmission timeout on the applications' routes, s (None: the kernel's 0.2).
     impairments: impairments of links. Their times count from the fabric's convergence.
@@ -148,11 +148,6 @@ class Plan:
             raise ScenarioError(f"tors: {self.tors} do not fill {self.racks} racks; give a multiple of racks")
         if self.racks > 1 and not self.spines:
             raise ScenarioError(f"racks: {self.racks} cannot reach each other; give spines: 1 or more")
-        if self.fast_path and self.spines:
-            raise ScenarioError(
-                "fast_path: hosts of other racks cannot choose the ToR by which a host is reached, and would "
-                "wait for BGP; with spines leave it out"
-            )
         if self.peer_link and self.tors != _PEERS * self.racks:
             raise ScenarioError(
                 f"peer_link: joins the two ToRs of a rack; with tors: {self.tors} leave it out"
@@ -259,7 +254,7 @@ class Host:
 class Tor:
     """A switch, a ToR or a spine. below: indices of the hosts below a ToR, or of the ToRs below a spine.
     ports: its devices to them. addresses: their IPv4 addresses. router_id: router id in BGP, as an IPv4
-    address.
+    address. loopback: the same at a spine, where its fast path can be reached; empty at a ToR.
 
     peer: IPv4 address of its end of the link to the other ToR, on the device PEER (None: no link). uplinks:
     a ToR's links to the spines.
@@ -274,6 +269,7 @@ class Tor:
     peer: str | None
     below: tuple[int, ...]
     uplinks: tuple[Uplink, ...] = ()
+    loopback: str = ""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -301,9 +297,21 @@ class Fabric:
         return (*self.tors, *self.spines)
 
     @property
+    def fast_paths(self) -> tuple[Host | Tor, ...]:
+        """All parts that run a fast path, if the plan has it: those that choose among ToRs."""
+        return (*self.hosts, *self.spines)
+
+    @property
     def routers(self) -> tuple[Host | Tor, ...]:
         """All parts that run FRR."""
         return (*self.hosts, *self.switches)
+
+    def to_tors(self, router: Host | Tor) -> tuple[tuple[str, str, int], ...]:
+        """Return (device, IPv4 address of the far end, index of the ToR) of a host's or spine's links."""
+        if isinstance(router, Host):
+            return tuple((uplink.device, uplink.gateway, uplink.tor) for uplink in router.uplinks)
+        ends = (self.tors[tor].uplinks[router.index].address for tor in router.below)
+        return tuple(zip(router.ports, ends, router.below, strict=True))
 
     def above(self, router: Host | Tor) -> Iterator[tuple[Uplink, Tor]]:
         """Return a router's links to the switches above it: a host's to ToRs, and a ToR's to spines."""

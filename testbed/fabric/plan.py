@@ -98,6 +98,7 @@ def _spine(plan: Plan, index: int) -> Tor:
         tuple(_spine_address(index, tor, 0) for tor in tors),
         None,
         tuple(tors),
+        loopback=f"10.253.0.{index + 1}",
     )
 
 

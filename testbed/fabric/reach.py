@@ -20,17 +20,12 @@ class Reach:
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
-        self._tables: list[tuple[Steering, tuple[int, ...]]] = []
-        for router in self._routers():
-            if isinstance(router, Host):
-                devices = [uplink.device for uplink in router.uplinks]
-                tors = tuple(uplink.tor for uplink in router.uplinks)
-            else:
-                devices, tors = [*router.ports], router.below
+        self._tables: list[tuple[Steering, list[int]]] = []
+        for router in fabric.fast_paths:
+            links = fabric.to_tors(router)
             with in_namespace(router.namespace):
-                # The gateways are for writing routes only.
-                hops = [Hop(socket.if_nametoindex(device), 0) for device in devices]
-                self._tables.append((Steering(hops), tors))
+                hops = [Hop(socket.if_nametoindex(device), int(IPv4Address(far))) for device, far, _ in links]
+                self._tables.append((Steering(hops), [tor for *_, tor in links]))
 
     def close(self) -> None:
         """Close the sockets."""
@@ -46,12 +41,9 @@ class Reach:
         ends, tor = self._fabric.hosts[host], self._fabric.hosts[host].uplinks[uplink].tor
         return not any(tor in tors for router, other, tors in self._all() if ends in (router, other))
 
-    def _routers(self) -> tuple[Host | Tor, ...]:
-        return (*self._fabric.hosts, *self._fabric.spines)
-
     def _all(self) -> Iterator[tuple[Host | Tor, Host, set[int]]]:
         """Yield (router, host, ToRs by which the router reaches it) for all pairs."""
-        for router, (table, tors) in zip(self._routers(), self._tables, strict=True):
+        for router, (table, tors) in zip(self._fabric.fast_paths, self._tables, strict=True):
             main, _ = table.read()
             for host in self._fabric.hosts:
                 if host is not router:

@@ -69,14 +69,12 @@ def gap_samples(
     seed: np.random.SeedSequence,
     *,
     down_s: float = np.inf,
-    spines: bool = False,
 ) -> Floats:
     """Return float64[n, 2]: the time for which each of n separate faults of a link loses traffic OUT of and
     IN to a host, s.
 
     down_s: duration of each fault, s (inf: under Scheme.NONE the gap never ends). The host has another
     working uplink.
-    spines: whether senders are in other racks, to which the fast path's report is of no use.
     A value IN is that of one sender. Raises ScenarioError as check_timers does.
     """
     check_timers(handling.timers)
@@ -85,10 +83,9 @@ def gap_samples(
     known = noticed_s(handling, quiet, random, out=both, into=both)
     fast_s = acted_s(handling, known[:, Direction.OUT], random)
     _, out_s = host_steps_s(handling, known[:, Direction.OUT], fast_s, quiet, random)
-    told_s = np.full(n, np.inf) if spines else fast_s
-    _, in_s = far_steps_s(handling, known[:, Direction.IN], told_s, np.zeros(n, np.bool_), random)
+    _, in_s = far_steps_s(handling, known[:, Direction.IN], fast_s, np.zeros(n, np.bool_), random)
     installed = np.stack([out_s, in_s], axis=1)
-    known[:, Direction.IN] = np.minimum(known[:, Direction.IN], told_s)
+    known[:, Direction.IN] = np.minimum(known[:, Direction.IN], fast_s)
     return np.where(known < down_s, _ended(handling.scheme, installed, down_s), down_s)
 
 
@@ -203,11 +200,8 @@ def _outages(
     host_selected, host_installed = host_steps_s(handling, known[:, Direction.OUT], fast_s, silent, random)
     far = direction == Direction.IN
     selected, installed = host_selected[link], host_installed[link]
-    # The host's report helps senders that have a link to the same switch.
-    same_tor = (
-        topology.tor_of[pairs[pair[far], 0], first[far]] == topology.tor_of[pairs[pair[far], 1], last[far]]
-    )
-    told_s = np.where(same_tor, fast_s[link[far]], np.inf)
+    # The host's report reaches the hosts of its rack and the spines.
+    told_s = fast_s[link[far]]
     selected[far], installed[far] = far_steps_s(
         handling, known[link[far], Direction.IN], told_s, local[link[far]], random
     )

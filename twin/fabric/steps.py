@@ -89,8 +89,7 @@ def far_steps_s(
     """Return (selected, installed), float64[n] each, s, for traffic towards a dead link of which the switch
     before it knows at known_s.
 
-    fast_s: float64[n], time at which the fast path of the host at the link informs the sender, s (inf: it
-    cannot).
+    fast_s: float64[n], time at which the fast path of the host at the link reports, s (inf: there is none).
     local_repair: bool[n], whether that switch has another path and takes it, as a spine before a dead ToR.
     Otherwise it withdraws the route, and the machines before it (hosts of the rack, spines) select another
     path after a message and a hold of their own. A ToR has no other path to a host of its own: spines that

@@ -144,9 +144,7 @@ def _stalls(world: World, asked: FleetInput, rdma: Rdma) -> tuple[float, ...]:
     """Return the lengths of the job's stalls for faults of an uplink, s; 0: no connection was on it."""
     random = world.network.spawn(1)[0]
     handling = world.fabric.handling(world.scheme)
-    gaps_s = gap_samples(
-        handling, world.asked.faults.silent, _STALLS, random, down_s=asked.repair_s, spines=True
-    )
+    gaps_s = gap_samples(handling, world.asked.faults.silent, _STALLS, random, down_s=asked.repair_s)
     transport = Reconnecting() if world.scheme is Scheme.REROUTE else rdma
     missed = 0.0 if world.port_failover is not None else 0.5**asked.flows
     met = np.random.default_rng(random).random(gaps_s.shape) >= missed

@@ -95,8 +95,6 @@ def _what(asked: FabricInput) -> What:
         raise ScenarioError(
             "topology: the testbed validates one rack without spines, or two racks of two ToRs with spines"
         )
-    if two and asked.fast_path:
-        raise ScenarioError("fast_path: the testbed has none with spines; leave it out")
     if faults.kind in ("none", "random") or faults.what not in ("port", "link"):
         raise ScenarioError(
             f"faults: {faults.kind} {faults.what}: the testbed validates single faults of a port or a link, "

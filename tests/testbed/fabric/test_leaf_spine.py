@@ -91,7 +91,6 @@ def test_the_largest_plan_has_addresses_for_everything() -> None:
         ({"hosts": 4, "tors": 4, "racks": 2}, "racks: 2 cannot reach each other; give spines: 1 or more"),
         ({"hosts": 2, "tors": 4, "racks": 3, "spines": 1}, "racks: 3 is not possible; take 1 to 2"),
         ({"spines": 9}, "spines: 9 is not possible; take 0 to 8"),
-        ({"spines": 2, "fast_path": True}, "fast_path: hosts of other racks cannot choose the ToR"),
         ({"hosts": 4, "tors": 6, "racks": 2, "spines": 1, "peer_link": True}, "joins the two ToRs of a rack"),
         ({"impairments": (Impairment(-1, 0, spine=0),)}, "link: spine: this fabric has no spines"),
     ],

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from control.fabric import Fault, FaultKind
 from lab.fabric.real.impairments import ImpairmentFile, impairment
 from testbed.fabric import faults, frr, impairments, leftovers
+from testbed.fabric.fast_path import processes
+from testbed.fabric.fast_path.processes import RunningFastPath
 from testbed.fabric.links import run_in
 from testbed.fabric.model import Daemon, Fabric, Plan
+from testbed.fabric.reach import Reach
 from testbed.fabric.up import converged, load, up, wait_converged
 from tests.testbed.fabric.test_fabric_up import WITHIN_S, send_and_receive, until
 
@@ -93,3 +97,29 @@ def test_no_path_leads_down_to_a_tor_and_up_again(racks: Fabric) -> None:
     finally:
         faults.clear_all(racks)
     wait_converged(racks, WITHIN_S)
+
+
+def test_with_the_fast_path_spines_leave_a_hosts_dead_link_because_it_tells_them(racks: Fabric) -> None:
+    def rows(running: RunningFastPath) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in running.journal.read_text().splitlines()]
+
+    def steered(running: RunningFastPath) -> list[dict[str, Any]]:
+        return [row for row in rows(running) if row["what"] == "steer"]
+
+    started, reach = processes.start(racks), Reach(racks)
+    try:
+        until(lambda: processes.missing(racks) == [], "every session is heard")
+        faults.inject(racks, Fault(FaultKind.PORT, host=0, uplink=0))
+        until(lambda: reach.without(0, 0), "BGP goes around")
+        spines = [running for running in started if running.router in racks.spines]
+        assert len(spines) == 2
+        for running in spines:
+            (first, *_) = steered(running)
+            # Host 0 is below ToRs 0 and 1, which are at the spine's ports 0 and 1.
+            assert (first["on"], first["host"], first["uplinks"]) == ("Told", racks.hosts[0].loopback, [1])
+            until(lambda of=running: any(row["what"] == "release" for row in rows(of)), "given back")
+    finally:
+        faults.clear_all(racks)
+        wait_converged(racks, WITHIN_S)
+        processes.stop(started)
+        reach.close()

@@ -114,6 +114,7 @@ CASES = {
     "switch": (Scheme.THORN, PAIR, PlannedFault(FaultKind.TOR, tor=0, at_s=1.0, down_s=5.0), None),
     "bond": (Scheme.BOND, PAIR, PORT, "tor 0"),
     "fast path": (Scheme.THORN, PAIR, PORT, "host 1"),
+    "fast path, racks": (Scheme.THORN, RACKS, PORT, "spine 1"),
     "fast path, carrier": (Scheme.THORN, PAIR, replace(PORT, silent=False), "host 1"),
 }
 RUNS = 250
