@@ -4,8 +4,9 @@ For: `control.fast_path`, `control.reconciler`, and the fabric of the twin, of t
 for: how a fault is made or survived. All times are in seconds.
 
 A *link* is the cable between two ports: a host's port (its *uplink*, numbered from 0 at every host) and a
-port of a ToR, the switch at the top of the rack. A *port* is one end of a link. A dead port and a dead link
-do the same to traffic, but they are different devices, each with its own failure rate.
+port of a ToR, the switch at the top of the rack. A ToR may have uplinks too, to the spines that join racks. A
+*port* is one end of a link. A dead port and a dead link do the same to traffic, but they are different
+devices, each with its own failure rate.
 
 Whether a fault can be noticed at the port is a separate question, which `Fault.silent` answers. A silent
 fault loses packets and the carrier stays. Any other fault takes the carrier away, and the carrier is always
@@ -53,7 +54,8 @@ class Fault:
 
     kind: which device fails.
     host, uplink: indices of the host and of its uplink, for PORT, LINK and NIC (−1: not used).
-    tor: index of the switch, for TOR (−1: not used).
+    tor: index of the switch, for TOR (−1: not used). For PORT or LINK without a host: the ToR whose uplink
+    to a spine fails; the twin has no such faults.
     silent: packets are lost but links keep their carrier. Otherwise each affected link loses its carrier at
     both ends.
     one_way: the only direction that is lost (None: both are).

@@ -53,6 +53,7 @@ _DETAILS = (
     Column("folders", "Temporary folders", decimals=0),
     Column("hosts", "Hosts", decimals=0),
     Column("tors", "ToRs", decimals=0),
+    Column("spines", "Spines", decimals=0),
     Column("daemons", "Daemons", decimals=0),
     Column("missing", "Routes missing", decimals=0),
 )
@@ -125,7 +126,7 @@ def up(
         str | None,
         option(
             "FILE.py:CLASS",
-            "A mininet.topo.Topo of your own: its hosts, its switches as ToRs, and its links' bw.",
+            "A mininet.topo.Topo of your own: its hosts, its switches as ToRs and spines, and its links' bw.",
         ),
     ] = None,
     name: Annotated[str | None, option("NAME", "Name of the fabric. Default: fabric.")] = None,
@@ -165,10 +166,10 @@ def up(
 
         read_topo = read(topo)
         for key, value in read_topo.options().items():
-            if value is not None and options[key] is not None:
+            if value is not None and options.get(key) is not None:
                 raise typer.BadParameter(f"--topo decides {key}; leave out the option for it")
-            options[key] = options[key] if value is None else value
-        names = (*read_topo.hosts, *read_topo.tors)
+            options[key] = options.get(key) if value is None else value
+        names = (*read_topo.hosts, *read_topo.tors, *read_topo.spines)
     wanted = plan(file, options)
     fabric = make(wanted, lasting=True, progress=_teller(wanted=not no_progress))
     emit(_endpoints(fabric, names), form)
@@ -178,7 +179,9 @@ def up(
 def capture(
     place: Annotated[
         str,
-        argument("PLACE", "A host (h0), a ToR (t0) or an endpoint (h0e0), or one device there (h0:tor1)."),
+        argument(
+            "PLACE", "A host (h0), a switch (t0, s0) or an endpoint (h0e0), or one device there (h0:tor1)."
+        ),
     ],
     name: Annotated[str, option("NAME", "The fabric's name.")] = "fabric",
     seconds: Annotated[float, option("S", "Longest duration of the capture.", callback=usable)] = 10.0,
@@ -275,8 +278,7 @@ def _teller(*, wanted: bool) -> Callable[[str], None]:
 
 
 def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
-    """Return the table of a fabric's endpoints. names: the user's topology's names of the hosts and the
-    ToRs."""
+    """Return the table of a fabric's endpoints. names: the user's topology's names of hosts, ToRs, spines."""
     rows: tuple[Record, ...] = tuple(
         {
             "endpoint": end.namespace,
@@ -296,7 +298,7 @@ def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
         f"Remove it: sudo twinbed testbed down --name {fabric.plan.name}",
     )
     own = [host.namespace for host in fabric.hosts if not host.storage]
-    own += [tor.namespace for tor in fabric.tors]
+    own += [switch.namespace for switch in fabric.switches]
     notes += tuple(f"{name} is {place}." for name, place in zip(names, own, strict=bool(names)))
     return Result(_ENDPOINTS, rows, notes=notes)
 
@@ -338,7 +340,7 @@ def _fabrics(fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
         {
             "pillar": _FABRIC, "run": fabric.name, "state": _state(alive=fabric.alive),
             "process": fabric.pid, "processes": fabric.processes, "networks": fabric.namespaces,
-            "hosts": fabric.hosts, "tors": fabric.tors, "daemons": fabric.daemons,
+            "hosts": fabric.hosts, "tors": fabric.tors, "spines": fabric.spines, "daemons": fabric.daemons,
             "missing": _missing(fabric) if look else None,
         }
         for fabric in fabrics

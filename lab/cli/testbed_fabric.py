@@ -34,7 +34,9 @@ _Name = Annotated[str, option("NAME", "The fabric's name.", "--name")]
 
 
 def fault(
-    link: Annotated[str, argument("LINK", "A host's link to a ToR: h0:tor1.")],
+    link: Annotated[
+        str, argument("LINK", "A host's link to a ToR, h0:tor1, or a ToR's to a spine, t0:spine1.")
+    ],
     name: _Name = "fabric",
     silent: Annotated[
         bool, flag("--silent", "Drop everything and keep the carrier.", show_default=False)
@@ -80,7 +82,7 @@ def fault(
 
 
 def run_inside(
-    place: Annotated[str, argument("PLACE", "A host (h0), a ToR (t0) or an endpoint (h0e0).")],
+    place: Annotated[str, argument("PLACE", "A host (h0), a switch (t0, s0) or an endpoint (h0e0).")],
     command: Annotated[list[str], argument("COMMAND", "The command with its arguments, after --.")],
     name: _Name = "fabric",
 ) -> None:
@@ -102,15 +104,19 @@ def run_inside(
 
 
 def graph(name: _Name = "fabric") -> None:
-    """Print a fabric that is up as a Mermaid diagram: ToRs, hosts, storage, endpoints and their links."""
+    """Print a fabric that is up as a Mermaid diagram: switches, hosts, storage, endpoints and their links."""
     write(diagram(_loaded(name)) + "\n")
 
 
 def diagram(fabric: Fabric) -> str:
     """Return the diagram's text."""
     lines = ["graph TD"]
-    if fabric.plan.peer_link:
-        lines.append("  t0[t0] ---|peer| t1[t1]")
+    for tor in fabric.tors:
+        if tor.peer and tor.index % 2 == 0:
+            lines.append(f"  t{tor.index}[t{tor.index}] ---|peer| t{tor.index + 1}[t{tor.index + 1}]")
+        for uplink in tor.uplinks:
+            far = f"s{uplink.tor}[s{uplink.tor}]"
+            lines.append(f"  {far} ---|{uplink.device}| t{tor.index}[t{tor.index}]")
     for host in fabric.hosts:
         drawn = f"h{host.index}[(h{host.index} storage)]" if host.storage else f"h{host.index}[h{host.index}]"
         for uplink in host.uplinks:

@@ -35,15 +35,25 @@ Values = Annotated[dict[str, dict[str, NonNegativeFloat]], AfterValidator(_known
 
 
 class TopologyInput(Section):
-    """Hosts with uplinks to ToRs, the switches at the edge."""
+    """Hosts with an uplink to every ToR of their rack. Hosts of different racks need spines."""
 
     hosts: int = Field(default=5, ge=2, le=100_000, description="Number of hosts.")
-    tors: PositiveInt = Field(default=2, description="Number of ToRs, a multiple of `uplinks`.")
-    uplinks: PositiveInt = 2
-    """Number of uplinks of every host, each to another ToR."""
+    tors: PositiveInt = Field(default=2, description="Number of ToRs of all racks.")
+    racks: PositiveInt = Field(default=1, description="Number of racks; they share hosts and ToRs.")
     nics: PositiveInt = Field(default=1, description="Number of adapters that share a host's uplinks.")
     spines: int = Field(default=0, ge=0)
     """Number of switches that connect all ToRs; 0: there are none."""
+
+    @property
+    def uplinks(self) -> int:
+        """Number of uplinks of every host, one to each ToR of its rack."""
+        return self.tors // self.racks
+
+    @model_validator(mode="after")
+    def _racks_alike(self) -> TopologyInput:
+        if self.tors % self.racks:
+            raise ValueError(f"tors: {self.tors} do not fill {self.racks} racks; give a multiple of racks")
+        return self
 
 
 _PLACE = ("what", "host", "uplink", "one_way")

@@ -66,7 +66,7 @@ def require(plan: Plan) -> None:
 
 
 def _routers(plan: Plan, hosts: int) -> int:
-    return hosts + plan.storage + plan.tors
+    return hosts + plan.storage + plan.tors + plan.spines
 
 
 def _namespaces(plan: Plan, hosts: int) -> int:
@@ -74,7 +74,7 @@ def _namespaces(plan: Plan, hosts: int) -> int:
 
 
 def _cores(plan: Plan, hosts: int) -> float:
-    sessions = (hosts + plan.storage) * plan.tors + plan.peer_link
+    sessions = (hosts + plan.storage) * plan.uplinks + plan.tors * plan.spines + plan.peer_link * plan.racks
     packets_per_s = 2 * sessions / plan.bfd.interval_s
     if plan.bfd_plane:
         return packets_per_s * _PLANE_PACKET_S + _routers(plan, hosts) * _PLANE_CORES
@@ -82,7 +82,7 @@ def _cores(plan: Plan, hosts: int) -> float:
 
 
 def _memory_mib(plan: Plan, hosts: int) -> float:
-    fast = (hosts + plan.storage) * _FAST_PATH_MIB * plan.fast_path
+    fast = (hosts + plan.storage + plan.spines) * _FAST_PATH_MIB * plan.fast_path
     return _routers(plan, hosts) * _ROUTER_MIB + fast + _namespaces(plan, hosts) * _NAMESPACE_MIB
 
 

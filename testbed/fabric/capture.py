@@ -88,14 +88,15 @@ def decode(packet: Packet, device: str = "", at_s: float = 0.0) -> CapturedPacke
 def devices_at(fabric: Fabric, place: str) -> tuple[str, tuple[str, ...]]:
     """Return the namespace and the devices that `place` names.
 
-    place: `h0` (a host's uplinks), `t0` (a ToR's ports), `h0e0` (an endpoint), each optionally with one of
-    its devices, as in `h0:tor1`. Raises ScenarioError for a place that this fabric does not have.
+    place: `h0` (a host's uplinks), `t0` or `s0` (the ports of a ToR or a spine), `h0e0` (an endpoint), each
+    optionally with one of its devices, as in `h0:tor1`. Raises ScenarioError for a place that this fabric
+    does not have.
     """
     nodes: dict[str, tuple[str, tuple[str, ...]]] = {}
     for router in fabric.routers:
         if isinstance(router, Tor):
             peer = (PEER,) if router.peer else ()
-            nodes[f"t{router.index}"] = router.namespace, (*router.ports, *peer)
+            nodes[router.namespace.rpartition("-")[2]] = router.namespace, (*router.devices, *peer)
             continue
         uplinks = tuple(uplink.device for uplink in router.uplinks)
         nodes[f"h{router.index}"] = router.namespace, uplinks

@@ -8,7 +8,8 @@ Not for: making namespaces and cables (topology.py) or routing (frr.py). Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_interface
+from ipaddress import IPv4Address, ip_interface
+from pathlib import Path
 
 from control.fabric import VXLAN_OVERHEAD_BYTES
 from testbed.fabric.links import output_of, write_sysctls
@@ -20,7 +21,7 @@ TABLE = "twinbed"
 """Name of our nftables table in hosts and ToRs."""
 
 LOST_OUT, LOST_IN = "lost_out", "lost_in"
-"""Sets of a ToR's ports that drop traffic: from hosts (LOST_OUT), and to hosts (LOST_IN)."""
+"""Sets of a switch's ports that drop traffic: from below (LOST_OUT), and to below (LOST_IN)."""
 
 NTF_MASTER, NUD_NOARP = 0x04, 0x40
 """linux/neighbour.h: an entry of the bridge above the device; an entry that does not age ("static")."""
@@ -53,22 +54,31 @@ _ROUTING = {
 }
 
 
+_SEED = "ipv4/fib_multipath_hash_seed"
+"""Setting of Linux 6.11 and later: the seed with which a router chooses among equal paths."""
+
+
 def set_up(fabric: Fabric, part: Host | Tor | Endpoint) -> None:
     """Configure one namespace completely, except for FRR. Raises BackendError at the first refusal."""
     plan = fabric.plan
     routes = not isinstance(part, Endpoint)
     forwards = {"ipv4/ip_forward": int(isinstance(part, Tor))}
     write_sysctls(part.namespace, {**_ROUTING, **forwards} if routes else _QUIET)
+    if plan.spines and isinstance(part, Tor) and Path("/proc/sys/net", _SEED).exists():
+        # With one seed all switches choose alike, and half of the links to spines carry nothing.
+        write_sysctls(part.namespace, {_SEED: int(IPv4Address(part.router_id))})
     with Rtnetlink(part.namespace) as kernel:
         kernel("link", "set", "lo", state="up")
         if isinstance(part, Endpoint):
             _endpoint(kernel, plan, part)
             return
-        if isinstance(part, Host):
+        if part.loopback:
             kernel("addr", "add", "lo", address=part.loopback, prefixlen=32)
+        if isinstance(part, Host):
             uplinks = [(uplink.device, uplink.address) for uplink in part.uplinks]
         else:
             uplinks = list(zip(part.ports, part.addresses, strict=True))
+            uplinks += [(uplink.device, uplink.address) for uplink in part.uplinks]
             uplinks += [(PEER, part.peer)] if part.peer else []
         for device, address in uplinks:
             kernel("link", "set", device, mtu=_uplink_mtu(plan))
@@ -183,7 +193,7 @@ table netdev {TABLE} {{
 
 def _faults(tor: Tor) -> str:
     """Return chains that drop what crosses the ports in a set, so that a fault is one element (faults.py)."""
-    ports = ", ".join(tor.ports)
+    ports = ", ".join(tor.devices)
     return f"""
 table netdev {TABLE} {{
     set {LOST_OUT} {{

@@ -106,7 +106,7 @@ def degrade(fabric: Fabric, fault: Fault, delay_s: float, corrupt: float) -> Non
     BackendError if the machine refuses: it needs a kernel with netem.
     """
     netem = f"netem delay {delay_s * 1e6:.0f}us corrupt {corrupt:.6%} limit {_HELD_PACKETS}"
-    for way, namespace, device in _link_ends(fabric, fault):
+    for way, namespace, device in _link_ends(fabric, *_ports(fabric, fault)):
         if fault.one_way in (None, way):
             leaves = devices.LEAVES if fabric.plan.rate_bps else ("root",)
             lines = (f"qdisc replace dev {device} {leaf} {netem}\n" for leaf in leaves)
@@ -115,11 +115,14 @@ def degrade(fabric: Fabric, fault: Fault, delay_s: float, corrupt: float) -> Non
 
 def mend(fabric: Fabric, fault: Fault) -> None:
     """End the loss, delay and corruption of `lose` and `degrade`, if there are any. Raises as they do."""
-    for _, namespace, device in _link_ends(fabric, fault):
+    _mend(fabric, *_ports(fabric, fault))
+
+
+def _mend(fabric: Fabric, switch: Tor, ports: Sequence[str]) -> None:
+    for _, namespace, device in _link_ends(fabric, switch, ports):
         if "netem" in run_in(namespace, ("tc", "qdisc", "show", "dev", device)).stdout:
             output_of(namespace, ("tc", "-batch", "-"), text=devices.whole(fabric.plan, device))
-    tor, ports = _ports(fabric, fault)
-    with in_namespace(tor.namespace):
+    with in_namespace(switch.namespace):
         for table in map(_lossy, ports):
             # nftables refuses to delete a table that is not there, so it is added first.
             nftables.run(f"add table netdev {table}\ndelete table netdev {table}\n")
@@ -127,11 +130,11 @@ def mend(fabric: Fabric, fault: Fault) -> None:
 
 def clear_all(fabric: Fabric) -> None:
     """Repair all faults, whatever caused them. Raises BackendError if the machine refuses."""
-    for tor in fabric.tors:
-        with in_namespace(tor.namespace):
+    for switch in fabric.switches:
+        with in_namespace(switch.namespace):
             nftables.run("".join(f"flush set netdev {TABLE} {name}\n" for name in _SET_OF.values()))
-            _set_carrier(tor.ports, up=True)
-        mend(fabric, Fault(FaultKind.TOR, tor=tor.index))
+            _set_carrier(switch.devices, up=True)
+        _mend(fabric, switch, switch.devices)
     for router in fabric.routers:
         _restart(fabric, router)
 
@@ -159,19 +162,24 @@ def _ports(fabric: Fabric, fault: Fault) -> tuple[Tor, Sequence[str]]:
         raise ScenarioError("one_way: only a silent fault of a port or a link can lose one direction")
     if fault.kind is FaultKind.TOR:
         tor = _at(fabric.tors, "tor", fault.tor)
-        return tor, tor.ports
+        return tor, tor.devices
+    if fault.host < 0 and fault.tor >= 0:
+        uplink = _at(_at(fabric.tors, "tor", fault.tor).uplinks, "spine", fault.uplink)
+        return fabric.spines[uplink.tor], (uplink.tor_device,)
     host = _at(fabric.hosts, "host", fault.host)
     uplink = _at(host.uplinks, "uplink", fault.uplink)
     return fabric.tors[uplink.tor], (uplink.tor_device,)
 
 
-def _link_ends(fabric: Fabric, fault: Fault) -> Iterator[tuple[Direction, str, str]]:
-    """Yield (direction in which it sends, namespace, device) of both ends of every link of a fault."""
-    tor, ports = _ports(fabric, fault)
-    for port in ports:
-        host = fabric.hosts[tor.ports.index(port)]
-        yield Direction.OUT, host.namespace, host.uplinks[tor.index].device
-        yield Direction.IN, tor.namespace, port
+def _link_ends(fabric: Fabric, switch: Tor, ports: Sequence[str]) -> Iterator[tuple[Direction, str, str]]:
+    """Yield (direction in which it sends, namespace, device) of both ends of every link at a switch's
+    ports."""
+    for router in fabric.routers:
+        for uplink, upper in fabric.above(router):
+            device = {router: uplink.device, upper: uplink.tor_device}.get(switch)
+            if device in ports:
+                yield Direction.OUT, router.namespace, uplink.device
+                yield Direction.IN, upper.namespace, uplink.tor_device
 
 
 def _at(parts: Sequence[_Part], key: str, index: int) -> _Part:

@@ -198,12 +198,12 @@ def _bfdd(plan: Plan) -> str:
 
 
 def _bgpd(router: Host | Tor) -> str:
+    neighbours = [uplink.gateway for uplink in router.uplinks]
     if isinstance(router, Host):
-        neighbours = [uplink.gateway for uplink in router.uplinks]
         identity = router.loopback
     else:
         ends = (*router.addresses, *((router.peer,) if router.peer else ()))
-        neighbours = [_other_end(address) for address in ends]
+        neighbours = [*map(_other_end, ends), *neighbours]
         identity = router.router_id
     lines = [
         f"hostname {router.namespace}",
@@ -225,7 +225,7 @@ def _bgpd(router: Host | Tor) -> str:
         " neighbor edge timers connect 1",
         *(f" neighbor {address} peer-group edge" for address in neighbours),
         " address-family ipv4 unicast",
-        *([f"  network {identity}/32"] if isinstance(router, Host) else []),
+        *([f"  network {identity}/32"] if router.loopback else []),
         "  neighbor edge activate",
         *_announced(router),
         " exit-address-family",

@@ -29,6 +29,16 @@ Wait = Callable[[float], object]
 """A function that waits for this many seconds."""
 
 
+def fault_at(fabric: Fabric, impairment: Impairment) -> Fault:
+    """Return the silent fault of the impairment's link. Raises ScenarioError if there is no such link."""
+    fabric.plan.check_link(impairment)
+    way = impairment.one_way
+    if impairment.spine is not None:
+        return Fault(FaultKind.PORT, uplink=impairment.spine, tor=impairment.tor, one_way=way)
+    uplink = impairment.tor % fabric.plan.uplinks
+    return Fault(FaultKind.PORT, host=impairment.host, uplink=uplink, one_way=way)
+
+
 def require(impairment: Impairment) -> None:
     """Raise BackendError if this kernel cannot impair a link in this way."""
     if impairment.needs_netem and not doctor.has_netem():
@@ -40,21 +50,21 @@ def require(impairment: Impairment) -> None:
 
 def begin(fabric: Fabric, impairment: Impairment) -> None:
     """Impair the link now. Raises ScenarioError if there is no such link, BackendError if that fails."""
-    fault = _silent(impairment)
+    fault = fault_at(fabric, impairment)
     if impairment.loss is not None:
         faults.lose(fabric, fault, impairment.loss)
     if impairment.needs_netem:
         faults.degrade(fabric, fault, impairment.delay_s or 0.0, impairment.corrupt or 0.0)
     elif impairment.loss is None:
-        faults.inject(fabric, fault if impairment.silent else _loud(impairment))
+        faults.inject(fabric, fault if impairment.silent else _loud(fault))
 
 
 def end(fabric: Fabric, impairment: Impairment) -> None:
     """Repair the link, whatever impaired it. Raises as `begin` does."""
-    whole = Fault(FaultKind.PORT, host=impairment.host, uplink=impairment.uplink)
+    whole = replace(fault_at(fabric, impairment), one_way=None)
     faults.mend(fabric, whole)
     faults.clear(fabric, whole)
-    faults.clear(fabric, _loud(impairment))
+    faults.clear(fabric, _loud(whole))
 
 
 def play(fabric: Fabric, impairment: Impairment, wait: Wait = time.sleep) -> None:
@@ -108,12 +118,8 @@ def main(name: str, since_s: float) -> None:
         threading.Thread(target=one, args=(impairment,)).start()
 
 
-def _silent(impairment: Impairment) -> Fault:
-    return Fault(FaultKind.PORT, host=impairment.host, uplink=impairment.uplink, one_way=impairment.one_way)
-
-
-def _loud(impairment: Impairment) -> Fault:
-    return Fault(FaultKind.LINK, host=impairment.host, uplink=impairment.uplink, silent=False)
+def _loud(fault: Fault) -> Fault:
+    return replace(fault, kind=FaultKind.LINK, silent=False, one_way=None)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Standing:
     here, so its maker may have another /run, as in a container.
     pid: process id of its maker; None: it outlives its maker, or its maker is not visible in this PID
     namespace.
-    hosts, tors: numbers in its plan; None: no longer known.
+    hosts, tors, spines: numbers in its plan; None: no longer known.
     namespaces, daemons, processes: numbers of namespaces, of running FRR daemons, and of processes.
     """
 
@@ -44,6 +44,7 @@ class Standing:
     pid: int | None
     hosts: int | None
     tors: int | None
+    spines: int | None
     namespaces: int
     daemons: int
     processes: int
@@ -118,16 +119,17 @@ def remove(name: str) -> None:
 
 def _standing(name: str) -> Standing:
     places = [place.name for place in ownership.namespaces_of(name)]
-    hosts, tors = None, None
+    hosts, tors, spines = None, None, None
     with suppress(BackendError):
         plan = state.read(name).plan
-        hosts, tors = plan.hosts, plan.tors
+        hosts, tors, spines = plan.hosts, plan.tors, plan.spines
     return Standing(
         name,
         None if not places and _may_be_elsewhere(name) else state.in_use(name),
         None if state.is_lasting(name) else holder(state.lock_of(name)),
         hosts,
         tors,
+        spines,
         len(places),
         sum(frr.pid_of(place, daemon) is not None for place in places for daemon in Daemon),
         len(ownership.processes_of(name)),

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from control.fabric import MAX_VNI, BfdTimers, Direction, Fault
 from twinbed import ScenarioError
 
-MOST_HOSTS, MOST_TORS, MOST_ENDPOINTS = 200, 8, 50
+MOST_HOSTS, MOST_TORS, MOST_SPINES, MOST_ENDPOINTS = 200, 8, 8, 50
 """Largest numbers that the address plan has room for (plan.py)."""
 
 VXLAN_PORT = 4789
 """UDP port of VXLAN (RFC 7348)."""
 
 PEER = "peer"
-"""Device of a ToR's link to the other ToR."""
+"""Device of a ToR's link to the other ToR of its rack."""
 
 LONGEST_NAME = 20
 _NAME = re.compile(r"[a-z0-9](-?[a-z0-9])*")
@@ -40,16 +41,17 @@ class Daemon(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """An impairment of a host's link. Without loss, delay and corruption the link is broken.
+    """An impairment of a link. Without loss, delay and corruption the link is broken.
 
-    host, uplink: indices of the host and its uplink. silent: whether a broken link keeps its carrier.
-    one_way: the only impaired direction (None: both). loss, corrupt: shares of the packets, 0 to 1. delay_s:
-    delay of every packet, s. flap_s: time for which the link is impaired, and then repaired, in turns, s.
-    at_s: beginning after the fabric is up, s. for_s: duration, s (None: no end).
+    host, tor: indices of the host and the ToR that the link joins. silent: whether a broken link keeps its
+    carrier. one_way: the only impaired direction (None: both). loss, corrupt: shares of the packets, 0 to 1.
+    delay_s: delay of every packet, s. flap_s: time for which the link is impaired, and then repaired, in
+    turns, s. at_s: beginning after the fabric is up, s. for_s: duration, s (None: no end).
+    spine: index of the spine, for a link of the ToR to a spine; host is −1 then (None: a host's link).
     """
 
     host: int
-    uplink: int
+    tor: int
     silent: bool = False
     one_way: Direction | None = None
     loss: float | None = None
@@ -58,11 +60,14 @@ class Impairment:
     flap_s: float | None = None
     at_s: float = 0.0
     for_s: float | None = None
+    spine: int | None = None
 
     @property
     def link(self) -> str:
         """The link's name, as users write it."""
-        return f"h{self.host}:tor{self.uplink}"
+        if self.spine is not None:
+            return f"t{self.tor}:spine{self.spine}"
+        return f"h{self.host}:tor{self.tor}"
 
     @property
     def needs_netem(self) -> bool:
@@ -82,19 +87,22 @@ class Impairment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A fabric to be made. Every host has an uplink to every ToR. Raises ScenarioError for a bad value.
+    """A fabric to be made. Every host has an uplink to every ToR of its rack, and every ToR to every spine.
+    Raises ScenarioError for a bad value.
 
     name: name of the fabric. Fabrics with different names can be up together.
-    hosts, tors: numbers of hosts and ToRs. storage: number of further hosts, whose role is storage.
+    hosts, tors: numbers of hosts and ToRs of all racks. storage: number of further hosts, whose role is
+    storage. racks, spines: numbers of racks and of spines, which join racks. Racks have equally many ToRs.
     tenants: VXLAN network identifier (VNI) of each tenant. No tenant sees another's frames.
     endpoints: number of namespaces for applications per host and tenant.
-    peer_link: whether the two ToRs have a link to each other, over which they route around lost uplinks.
+    peer_link: whether the two ToRs of a rack have a link to each other, over which they route around lost
+    uplinks.
     rate_bps: rate of every uplink in each direction, bit/s (None: as fast as the machine).
     mtu_bytes: MTU of the applications' devices, bytes.
     bfd: timers of every uplink.
     real_time: whether bfdd has real-time priority (SCHED_FIFO), and zebra and bgpd have nice −15.
     stock: whether FRR runs as its package has it: without real_time, and with the kernel's next-hop groups.
-    fast_path: whether a process at every host stops using a dead uplink before routing does.
+    fast_path: whether a process at every host and spine leaves a dead link before routing does.
     bfd_plane: whether our own process behind bfdd handles BFD's packets and timers in hosts and ToRs.
     rto_min_s: TCP's smallest retransmission timeout on the applications' routes, s (None: the kernel's 0.2).
     impairments: impairments of links. Their times count from the fabric's convergence.
@@ -116,6 +124,8 @@ class Plan:
     bfd_plane: bool = False
     rto_min_s: float | None = None
     impairments: tuple[Impairment, ...] = ()
+    racks: int = 1
+    spines: int = 0
 
     def __post_init__(self) -> None:
         # `run-…` would look like a container's network (testbed.containers.ownership).
@@ -132,7 +142,13 @@ class Plan:
         for number, vni in enumerate(self.tenants):
             _within(f"tenants.{number}", vni, 1, MAX_VNI)
         _within("endpoints", self.endpoints, 1, MOST_ENDPOINTS // len(self.tenants))
-        if self.peer_link and self.tors != _PEERS:
+        _within("racks", self.racks, 1, min(self.hosts, self.tors))
+        _within("spines", self.spines, 0, MOST_SPINES)
+        if self.tors % self.racks:
+            raise ScenarioError(f"tors: {self.tors} do not fill {self.racks} racks; give a multiple of racks")
+        if self.racks > 1 and not self.spines:
+            raise ScenarioError(f"racks: {self.racks} cannot reach each other; give spines: 1 or more")
+        if self.peer_link and self.tors != _PEERS * self.racks:
             raise ScenarioError(
                 f"peer_link: joins the two ToRs of a rack; with tors: {self.tors} leave it out"
             )
@@ -145,10 +161,31 @@ class Plan:
             _within("rto_min_s", self.rto_min_s, 0.001, 10.0)
         for number, impairment in enumerate(self.impairments):
             key = f"impairments.{number}"
-            _within(f"{key}.link: h", impairment.host, 0, self.hosts + self.storage - 1)
-            _within(f"{key}.link: tor", impairment.uplink, 0, self.tors - 1)
+            self.check_link(impairment, f"{key}.link: ")
             if any(impairment.overlaps(other) for other in self.impairments[:number]):
                 raise ScenarioError(f"{key}: {impairment.link} is impaired already then; let that end before")
+
+    @property
+    def uplinks(self) -> int:
+        """Number of uplinks of every host, which is the number of ToRs in a rack."""
+        return self.tors // self.racks
+
+    def rack_of(self, host: int) -> int:
+        """Return the rack of a host. Racks get hosts in order, and storage hosts likewise."""
+        number, count = (host, self.hosts) if host < self.hosts else (host - self.hosts, self.storage)
+        return number * self.racks // count
+
+    def check_link(self, impairment: Impairment, place: str = "") -> None:
+        """Raise ScenarioError if the fabric has no such link. place: prefix of the message."""
+        _within(f"{place}tor", impairment.tor, 0, self.tors - 1)
+        if impairment.spine is not None:
+            if not self.spines:
+                raise ScenarioError(f"{place}spine: this fabric has no spines")
+            _within(f"{place}spine", impairment.spine, 0, self.spines - 1)
+            return
+        _within(f"{place}h", impairment.host, 0, self.hosts + self.storage - 1)
+        first = self.rack_of(impairment.host) * self.uplinks
+        _within(f"{place}h{impairment.host}:tor", impairment.tor, first, first + self.uplinks - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +208,10 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """A host's link to a ToR.
+    """A host's link to a ToR, or a ToR's link to a spine.
 
-    device: device of the host. address, gateway: IPv4 addresses of the host's end and of the ToR's end. tor:
-    index of the ToR. tor_device: port of the ToR.
+    device: device of the lower end. address, gateway: IPv4 addresses of the lower and of the upper end. tor:
+    index of the ToR or spine. tor_device: port of the ToR or spine.
     """
 
     device: str
@@ -215,10 +252,12 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Tor:
-    """A switch. ports: its devices by host index. addresses: their IPv4 addresses. router_id: router id in
-    BGP, as an IPv4 address.
+    """A switch, a ToR or a spine. below: indices of the hosts below a ToR, or of the ToRs below a spine.
+    ports: its devices to them. addresses: their IPv4 addresses. router_id: router id in BGP, as an IPv4
+    address. loopback: the same at a spine, where its fast path can be reached; empty at a ToR.
 
-    peer: IPv4 address of its end of the link to the other ToR, on the device PEER (None: no link).
+    peer: IPv4 address of its end of the link to the other ToR, on the device PEER (None: no link). uplinks:
+    a ToR's links to the spines.
     """
 
     namespace: str
@@ -228,6 +267,19 @@ class Tor:
     ports: tuple[str, ...]
     addresses: tuple[str, ...]
     peer: str | None
+    below: tuple[int, ...]
+    uplinks: tuple[Uplink, ...] = ()
+    loopback: str = ""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Its devices to hosts, ToRs and spines, without the peer link's."""
+        return (*self.ports, *(uplink.device for uplink in self.uplinks))
+
+    @property
+    def neighbours(self) -> int:
+        """Number of its neighbours in BGP."""
+        return len(self.devices) + (self.peer is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +289,34 @@ class Fabric:
     plan: Plan
     hosts: tuple[Host, ...]
     tors: tuple[Tor, ...]
+    spines: tuple[Tor, ...] = ()
+
+    @property
+    def switches(self) -> tuple[Tor, ...]:
+        """All ToRs and spines."""
+        return (*self.tors, *self.spines)
+
+    @property
+    def fast_paths(self) -> tuple[Host | Tor, ...]:
+        """All parts that run a fast path, if the plan has it: those that choose among ToRs."""
+        return (*self.hosts, *self.spines)
 
     @property
     def routers(self) -> tuple[Host | Tor, ...]:
         """All parts that run FRR."""
-        return (*self.hosts, *self.tors)
+        return (*self.hosts, *self.switches)
+
+    def to_tors(self, router: Host | Tor) -> tuple[tuple[str, str, int], ...]:
+        """Return (device, IPv4 address of the far end, index of the ToR) of a host's or spine's links."""
+        if isinstance(router, Host):
+            return tuple((uplink.device, uplink.gateway, uplink.tor) for uplink in router.uplinks)
+        ends = (self.tors[tor].uplinks[router.index].address for tor in router.below)
+        return tuple(zip(router.ports, ends, router.below, strict=True))
+
+    def above(self, router: Host | Tor) -> Iterator[tuple[Uplink, Tor]]:
+        """Return a router's links to the switches above it: a host's to ToRs, and a ToR's to spines."""
+        switches = self.tors if isinstance(router, Host) else self.spines
+        return ((uplink, switches[uplink.tor]) for uplink in router.uplinks)
 
     @property
     def namespaces(self) -> tuple[str, ...]:

@@ -23,11 +23,11 @@ NAMESPACES = Path("/run/netns")
 FRR_FOLDERS = (Path("/etc/frr"), Path("/run/frr"))
 """FRR's folders for configurations, and for sockets and process ids, with a directory per namespace."""
 
-_PART = re.compile(rf"{LINK_PREFIX}(?P<name>[a-z0-9-]+)-(?:t[0-9]+|h[0-9]+(?:e[0-9]+)?)")
+_PART = re.compile(rf"{LINK_PREFIX}(?P<name>[a-z0-9-]+)-(?:[ts][0-9]+|h[0-9]+(?:e[0-9]+)?)")
 
 
 def namespace(fabric: str, part: str) -> str:
-    """Return the name of a part's namespace. part: `t0`, `h0` or `h0e0`."""
+    """Return the name of a part's namespace. part: `s0`, `t0`, `h0` or `h0e0`."""
     return f"{LINK_PREFIX}{fabric}-{part}"
 
 

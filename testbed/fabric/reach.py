@@ -1,4 +1,4 @@
-"""Read over which uplinks every host's kernel reaches every other host, in a fraction of a millisecond.
+"""Read by which ToRs hosts are reached, from the kernels of hosts and spines, in a fraction of a millisecond.
 
 For: waiting for a failover, or for its end, without disturbing it. Not for: checking whether a fabric is
 complete (up.converged checks more and costs more). Source: rtnetlink(7).
@@ -7,50 +7,45 @@ complete (up.converged checks more and costs more). Source: rtnetlink(7).
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 
 from testbed.fabric.fast_path.steering import Hop, Steering
 from testbed.fabric.links import in_namespace
-from testbed.fabric.model import Fabric
+from testbed.fabric.model import Fabric, Host, Tor
 
 
 class Reach:
-    """The routes between the hosts of a fabric that is up."""
+    """The routes to the hosts of a fabric that is up, at every other host and at every spine."""
 
     def __init__(self, fabric: Fabric) -> None:
-        self._hosts = {host.index: int(IPv4Address(host.loopback)) for host in fabric.hosts}
-        self._tables: dict[int, Steering] = {}
-        self._uplinks = fabric.plan.tors
-        for host in fabric.hosts:
-            with in_namespace(host.namespace):
-                self._tables[host.index] = Steering(
-                    [
-                        Hop(socket.if_nametoindex(uplink.device), int(IPv4Address(uplink.gateway)))
-                        for uplink in host.uplinks
-                    ]
-                )
+        self._fabric = fabric
+        self._tables: list[tuple[Steering, list[int]]] = []
+        for router in fabric.fast_paths:
+            links = fabric.to_tors(router)
+            with in_namespace(router.namespace):
+                hops = [Hop(socket.if_nametoindex(device), int(IPv4Address(far))) for device, far, _ in links]
+                self._tables.append((Steering(hops), [tor for *_, tor in links]))
 
     def close(self) -> None:
         """Close the sockets."""
-        for table in self._tables.values():
+        for table, _ in self._tables:
             table.shut()
 
     def whole(self) -> bool:
-        """Return whether every host reaches every other over every uplink."""
-        return all(len(hops) == self._uplinks for _, _, hops in self._all())
+        """Return whether every host and spine reaches every other host by as many ToRs as a rack has."""
+        return all(len(tors) == self._fabric.plan.uplinks for _, _, tors in self._all())
 
     def without(self, host: int, uplink: int) -> bool:
         """Return whether no route to or from a host uses its uplink any more."""
-        return not any(uplink in hops for source, other, hops in self._all() if host in (source, other))
+        ends, tor = self._fabric.hosts[host], self._fabric.hosts[host].uplinks[uplink].tor
+        return not any(tor in tors for router, other, tors in self._all() if ends in (router, other))
 
-    def _all(self) -> list[tuple[int, int, frozenset[int]]]:
-        """Return (host, other host, uplinks of the first) for all pairs."""
-        pairs = []
-        for host, table in self._tables.items():
+    def _all(self) -> Iterator[tuple[Host | Tor, Host, set[int]]]:
+        """Yield (router, host, ToRs by which the router reaches it) for all pairs."""
+        for router, (table, tors) in zip(self._fabric.fast_paths, self._tables, strict=True):
             main, _ = table.read()
-            pairs += [
-                (host, other, main.get(address, frozenset()))
-                for other, address in self._hosts.items()
-                if other != host
-            ]
-        return pairs
+            for host in self._fabric.hosts:
+                if host is not router:
+                    hops = main.get(int(IPv4Address(host.loopback)), frozenset())
+                    yield router, host, {tors[hop] for hop in hops}

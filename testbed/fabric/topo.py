@@ -1,10 +1,11 @@
 """Read a user's own Mininet topology (mininet.topo.Topo) as a fabric's plan.
 
-For: `twinbed testbed up --topo file.py:MyTopo`. Hosts stay hosts and switches become ToRs. Not for: raising
-the fabric (up.py), or Mininet's addresses, controllers and switch types: a fabric has its own. Source:
-Mininet, mininet/topo.py.
+For: `twinbed testbed up --topo file.py:MyTopo`. Hosts stay hosts, and switches become ToRs and spines.
+Not for: raising the fabric (up.py), or Mininet's addresses, controllers and switch types: a fabric has its
+own. Source: Mininet, mininet/topo.py.
 
-A fabric has one tier of switches and an uplink from every host to every ToR, so a Topo must be of that form.
+Without a link between two switches, every host must be linked to every switch. Otherwise switches without
+hosts are spines, every other switch is linked to every spine, and hosts with a switch in common form a rack.
 Anything that a fabric cannot do is refused in one line that names it. Nothing is ignored silently.
 """
 
@@ -13,7 +14,9 @@ from __future__ import annotations
 import importlib.util
 import inspect
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +30,19 @@ _OWN = frozenset({"node1", "node2", "port1", "port2", "isSwitch"})
 
 @dataclass(frozen=True, slots=True)
 class TopoPlan:
-    """A topology. hosts, tors: names in Mininet's order. rate_bps: rate of every link, bit/s, or None."""
+    """A topology. hosts, tors, spines: names, rack by rack in Mininet's order. racks: number of racks.
+    rate_bps: rate of every link, bit/s, or None."""
 
     hosts: tuple[str, ...]
     tors: tuple[str, ...]
     rate_bps: float | None
+    racks: int = 1
+    spines: tuple[str, ...] = ()
 
     def options(self) -> dict[str, int | float | None]:
         """Return the plan's keys that the topology decides."""
-        return {"hosts": len(self.hosts), "tors": len(self.tors), "rate_bps": self.rate_bps}
+        counts = {"hosts": len(self.hosts), "tors": len(self.tors), "racks": self.racks}
+        return {**counts, "spines": len(self.spines), "rate_bps": self.rate_bps}
 
 
 def read(spec: str) -> TopoPlan:
@@ -48,29 +55,64 @@ def read(spec: str) -> TopoPlan:
 
 def plan_of(topo: Topo, name: str) -> TopoPlan:
     """Return the plan of a built topology. Raises ScenarioError for features that a fabric does not have."""
-    hosts, tors = tuple(topo.hosts()), tuple(topo.switches())
-    for node in (*hosts, *tors):
+    hosts, switches = tuple(topo.hosts()), tuple(topo.switches())
+    for node in (*hosts, *switches):
         _refuse(f"{name}: {node}", topo.nodeInfo(node), allowed=frozenset())
     links = topo.links(withInfo=True)
     for near, far, options in links:
-        if topo.isSwitch(near) == topo.isSwitch(far):
-            kind = "switches, but a fabric has no spines" if topo.isSwitch(near) else "hosts"
-            raise ScenarioError(f"{name}: link {near}-{far} joins two {kind}; link hosts to switches only")
+        if not topo.isSwitch(near) and not topo.isSwitch(far):
+            raise ScenarioError(f"{name}: link {near}-{far} joins two hosts; link hosts to switches only")
         _refuse(f"{name}: link {near}-{far}", options, allowed=frozenset({"bw"}))
     counts = Counter(frozenset((near, far)) for near, far, _ in links)
-    for host in hosts:
-        for tor in tors:
-            count = counts[frozenset((host, tor))]
-            if count != 1:
-                raise ScenarioError(
-                    f"{name}: {host} has {count} links to {tor}; a fabric has one from every host to every "
-                    f"switch"
-                )
+    above = {host: [switch for switch in switches if counts[frozenset((host, switch))]] for host in hosts}
+    between = [(near, far) for near, far, _ in links if topo.isSwitch(near) and topo.isSwitch(far)]
+    racks, spines = [list(switches)], list[str]()
+    if between:
+        racks = _racks(above)
+        spines = [switch for switch in switches if all(switch not in rack for rack in racks)]
+    for near, far in between:
+        if (near in spines) == (far in spines):
+            kind = "spines" if near in spines else "switches that have hosts"
+            raise ScenarioError(
+                f"{name}: link {near}-{far} joins two {kind}; link those with hosts to those without"
+            )
+    housed = [[host for host in hosts if not between or {*above[host]} & {*rack}] for rack in racks]
+    for near, far in _wanted(racks, housed, spines):
+        if (count := counts[frozenset((near, far))]) != 1:
+            every = "ToR to every spine" if far in spines else "host to every switch of its rack"
+            raise ScenarioError(
+                f"{name}: {near} has {count} links to {far}; a fabric has one from every {every}"
+            )
+    for host in {*hosts}.difference(*housed):
+        raise ScenarioError(f"{name}: {host} has no link to a switch; link it to those of a rack")
+    for rack, inside in zip(racks, housed, strict=True):
+        if (len(rack), len(inside)) != (len(racks[0]), len(housed[0])):
+            raise ScenarioError(
+                f"{name}: {rack[0]} is in a rack of {len(rack)} switches and {len(inside)} hosts, but "
+                f"{racks[0][0]} in one of {len(racks[0])} and {len(housed[0])}; make racks alike"
+            )
     rates = {options.get("bw") for _, _, options in links}
     if len(rates) > 1:
         raise ScenarioError(f"{name}: bw differs between links; a fabric has one rate for all uplinks")
     rate = rates.pop() if rates else None
-    return TopoPlan(hosts, tors, None if rate is None else float(rate) * 1e6)
+    rate_bps = None if rate is None else float(rate) * 1e6
+    return TopoPlan(tuple(chain(*housed)), tuple(chain(*racks)), rate_bps, len(racks), tuple(spines))
+
+
+def _racks(above: dict[str, list[str]]) -> list[list[str]]:
+    """Return the switches of each rack. above: host → its switches. Hosts that share one share a rack."""
+    rack_of: dict[str, list[str]] = {}
+    for mine in above.values():
+        rack = [*dict.fromkeys(chain(*(rack_of.get(switch, [switch]) for switch in mine)))]
+        rack_of |= dict.fromkeys(rack, rack)
+    return list({id(rack): rack for rack in rack_of.values()}.values())
+
+
+def _wanted(racks: list[list[str]], housed: list[list[str]], spines: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the lower and the upper end of every link that a fabric of these racks and spines has."""
+    for rack, hosts in zip(racks, housed, strict=True):
+        yield from product(hosts, rack)
+        yield from product(rack, spines)
 
 
 def _refuse(place: str, options: dict[str, Any], *, allowed: frozenset[str]) -> None:

@@ -10,6 +10,7 @@ Mininet's global settings (Mininet.init: rmem_max and others) are not applied, s
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 from mininet.link import Intf, Link
@@ -17,7 +18,7 @@ from mininet.net import Mininet
 from mininet.node import Node
 
 from testbed.fabric.links import environment_of, make_namespace
-from testbed.fabric.model import PEER, Fabric
+from testbed.fabric.model import PEER, Fabric, Host, Tor
 from testbed.fabric.ownership import NAMESPACES
 from testbed.fabric.rtnetlink import Rtnetlink
 
@@ -77,25 +78,25 @@ def build(fabric: Fabric) -> None:
     net = Mininet(controller=None, build=False)
     try:
         nodes = {name: net.addHost(name, cls=_NamedNode) for name in fabric.namespaces}
-        for host in fabric.hosts:
-            uplinks = [
-                (fabric.tors[up.tor].namespace, {"intfName1": up.device, "intfName2": up.tor_device})
-                for up in host.uplinks
-            ]
-            ends = [
-                (end.namespace, {"intfName1": end.representor, "intfName2": end.device, "addr2": end.mac})
-                for end in host.endpoints
-            ]
-            with Rtnetlink(host.namespace) as kernel:
-                for far, names in (*uplinks, *ends):
-                    _link(net, kernel, nodes[host.namespace], nodes[far], names)
-        if fabric.plan.peer_link:
-            left, right = (tor.namespace for tor in fabric.tors)
-            with Rtnetlink(left) as kernel:
-                _link(net, kernel, nodes[left], nodes[right], {"intfName1": PEER, "intfName2": PEER})
+        for router in fabric.routers:
+            with Rtnetlink(router.namespace) as kernel:
+                for far, names in _cables(fabric, router):
+                    _link(net, kernel, nodes[router.namespace], nodes[far], names)
     finally:
         for node in net.hosts:
             node.terminate()
+
+
+def _cables(fabric: Fabric, router: Host | Tor) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield (namespace of the far end, names for Mininet) of the cables that are made from a router."""
+    for uplink, switch in fabric.above(router):
+        yield switch.namespace, {"intfName1": uplink.device, "intfName2": uplink.tor_device}
+    if isinstance(router, Host):
+        for end in router.endpoints:
+            names = {"intfName1": end.representor, "intfName2": end.device, "addr2": end.mac}
+            yield end.namespace, names
+    elif router.peer and router.index % 2 == 0:
+        yield fabric.tors[router.index + 1].namespace, {"intfName1": PEER, "intfName2": PEER}
 
 
 def _link(net: Mininet, kernel: Rtnetlink, near: Node, far: Node, names: dict[str, str]) -> None:

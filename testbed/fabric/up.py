@@ -102,7 +102,7 @@ def wait_converged(fabric: Fabric, within_s: float) -> None:
 def converged(fabric: Fabric) -> list[str]:
     """Return what is missing until every host reaches every other over every ToR; empty if nothing is."""
     missing = [route for host in fabric.hosts for route in _missing_at_host(fabric, host)]
-    missing += [route for tor in fabric.tors for route in _missing_at_tor(fabric, tor)]
+    missing += [route for switch in fabric.switches for route in _missing_at_switch(fabric, switch)]
     if missing:
         return missing
     # The sessions come last, because asking for them costs most.
@@ -148,13 +148,21 @@ def _missing_at_host(fabric: Fabric, host: Host) -> list[str]:
     return missing
 
 
-def _missing_at_tor(fabric: Fabric, tor: Tor) -> list[str]:
-    routes = _next_hops(tor.namespace)
+def _missing_at_switch(fabric: Fabric, switch: Tor) -> list[str]:
+    routes = _next_hops(switch.namespace)
     return [
-        f"{tor.namespace}: {host.loopback} by {tor.ports[host.index]}"
+        f"{switch.namespace}: {host.loopback} by {device}"
         for host in fabric.hosts
-        if tor.ports[host.index] not in routes.get(host.loopback, set())
+        for device in sorted(_towards(fabric, switch, host) - routes.get(host.loopback, set()))
     ]
+
+
+def _towards(fabric: Fabric, switch: Tor, host: Host) -> set[str]:
+    """Return the devices over which a switch should reach a host."""
+    if switch in fabric.spines:
+        return {switch.ports[uplink.tor] for uplink in host.uplinks}
+    ports = dict(zip(switch.below, switch.ports, strict=True))
+    return {ports[host.index]} if host.index in ports else {uplink.device for uplink in switch.uplinks}
 
 
 def _missing_sessions(router: Host | Tor) -> list[str]:
@@ -163,9 +171,7 @@ def _missing_sessions(router: Host | Tor) -> list[str]:
     except BackendError as error:
         return [str(error)]
     peers = json.loads(answer)
-    wanted = (
-        len(router.uplinks) if isinstance(router, Host) else len(router.ports) + (router.peer is not None)
-    )
+    wanted = len(router.uplinks) if isinstance(router, Host) else router.neighbours
     up_now = sum(peer["status"] == "up" for peer in peers)
     return [] if up_now >= wanted else [f"{router.namespace}: {up_now} of {wanted} BFD sessions"]
 

@@ -142,7 +142,7 @@ def _readers(fabric: Fabric) -> dict[socket.socket, _Reader]:
                 readers[updates] = _bgp(updates, host.index, index)
     for tor in fabric.tors:
         with in_namespace(tor.namespace):
-            for host_index, port in enumerate(tor.ports):
+            for host_index, port in zip(tor.below, tor.ports, strict=True):
                 uplinks = fabric.hosts[host_index].uplinks
                 index = next(index for index, uplink in enumerate(uplinks) if uplink.tor == tor.index)
                 packets = packet_socket(port, BFD)

@@ -237,12 +237,11 @@ class _Speaker:
         (_, cause), *_ = self.news
         lost = ", ".join(dict.fromkeys(machine for machine, _ in self.news))
         self.news = []
-        switch = self.name.startswith("tor")
-        if switch:
+        if self.name.startswith("tor"):
             cause = fabric.write(self.name, Step.WITHDRAWN, f"its port to {lost} leads nowhere", cause)
-            for neighbour in fabric.neighbours(self.name):
+            spines = (f"spine {spine}" for spine in range(fabric.topology.spines))
+            for neighbour in (*fabric.neighbours(self.name), *spines):
                 fabric.env.process(self._announce(neighbour, lost, cause))
-        if switch and fabric.topology.spines == NO_SPINE:
             return
         selected = fabric.write(self.name, Step.SELECTED, f"paths without {lost}", cause)
         yield fabric.pause(control.route_s)

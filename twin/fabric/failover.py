@@ -56,7 +56,10 @@ def failover(
     usable_s = links.repair_s + np.where(detected, again_s(handling, len(detected), random), 0.0)
     unused = _Unused(topology, links.host * topology.uplinks + links.uplink, links.begin_s, usable_s)
     rows = _rows(topology, links, unused.fresh, faults, between, handling.scheme)
-    return _outages(topology, links, handling, known, silent, unused, rows, between, random)
+    # Spines have other paths around a dead ToR.
+    of_tor = np.array([fault.kind is FaultKind.TOR for fault in faults], np.bool_)[links.fault]
+    local = of_tor & (topology.spines > NO_SPINE)
+    return _outages(topology, links, handling, known, silent, unused, rows, between, local, random)
 
 
 def gap_samples(
@@ -66,14 +69,12 @@ def gap_samples(
     seed: np.random.SeedSequence,
     *,
     down_s: float = np.inf,
-    spines: bool = False,
 ) -> Floats:
     """Return float64[n, 2]: the time for which each of n separate faults of a link loses traffic OUT of and
     IN to a host, s.
 
     down_s: duration of each fault, s (inf: under Scheme.NONE the gap never ends). The host has another
     working uplink.
-    spines: whether there are spines, so that the ToR repairs locally.
     A value IN is that of one sender. Raises ScenarioError as check_timers does.
     """
     check_timers(handling.timers)
@@ -82,7 +83,7 @@ def gap_samples(
     known = noticed_s(handling, quiet, random, out=both, into=both)
     fast_s = acted_s(handling, known[:, Direction.OUT], random)
     _, out_s = host_steps_s(handling, known[:, Direction.OUT], fast_s, quiet, random)
-    _, in_s = far_steps_s(handling, known[:, Direction.IN], fast_s, spines, random)
+    _, in_s = far_steps_s(handling, known[:, Direction.IN], fast_s, np.zeros(n, np.bool_), random)
     installed = np.stack([out_s, in_s], axis=1)
     known[:, Direction.IN] = np.minimum(known[:, Direction.IN], fast_s)
     return np.where(known < down_s, _ended(handling.scheme, installed, down_s), down_s)
@@ -189,6 +190,7 @@ def _outages(
     unused: _Unused,
     rows: tuple[Whole, ...],
     pairs: Whole,
+    local: Flags,
     random: np.random.Generator,
 ) -> Outages:
     link, pair, first, last, direction = rows
@@ -198,13 +200,10 @@ def _outages(
     host_selected, host_installed = host_steps_s(handling, known[:, Direction.OUT], fast_s, silent, random)
     far = direction == Direction.IN
     selected, installed = host_selected[link], host_installed[link]
-    # The host's report helps senders that have a link to the same switch.
-    same_tor = (
-        topology.tor_of[pairs[pair[far], 0], first[far]] == topology.tor_of[pairs[pair[far], 1], last[far]]
-    )
-    told_s = np.where(same_tor, fast_s[link[far]], np.inf)
+    # The host's report reaches the hosts of its rack and the spines.
+    told_s = fast_s[link[far]]
     selected[far], installed[far] = far_steps_s(
-        handling, known[link[far], Direction.IN], told_s, topology.spines > NO_SPINE, random
+        handling, known[link[far], Direction.IN], told_s, local[link[far]], random
     )
     known_s = known[link, direction]
     known_s[far] = np.minimum(known_s[far], told_s)

@@ -82,6 +82,10 @@ class Tier:
 
 
 NO_LAST_TIER = "tiers: a failure can destroy every checkpoint; add one that survives `peers`: a remote store"
+NO_PROGRESS = (
+    "failures_per_node_day: the job makes no progress; give fewer failures, or shorter detection, restarts "
+    "and saves"
+)
 
 
 @dataclass(frozen=True, slots=True)

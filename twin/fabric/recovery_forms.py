@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 
 from twin.fabric.checkpoints import young_s
+from twin.fabric.planner import NO_PROGRESS
 from twinbed import ScenarioError
 
 STANDBY_DAILY = 1.2e-3
@@ -44,7 +45,7 @@ def tier_interval_s(save_s: float, served_per_s: float) -> float:
 
 def _progress(lost: float) -> float:
     if lost >= 1:
-        raise ScenarioError(f"a fleet loses {lost:.2f} s to failures in each second: it makes no progress")
+        raise ScenarioError(f"{NO_PROGRESS} ({lost:.4g} s are lost in each second)")
     return 1 - lost
 
 

@@ -84,15 +84,16 @@ def host_steps_s(
 
 
 def far_steps_s(
-    handling: Handling, known_s: Floats, fast_s: Floats, local_repair: bool, random: np.random.Generator
+    handling: Handling, known_s: Floats, fast_s: Floats, local_repair: Flags, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Return (selected, installed), float64[n] each, s, for traffic towards a dead link of which its ToR
-    knows at known_s.
+    """Return (selected, installed), float64[n] each, s, for traffic towards a dead link of which the switch
+    before it knows at known_s.
 
-    fast_s: float64[n], time at which the fast path of the host at the link informs the sender, s (inf: it
-    cannot).
-    local_repair: whether the switch before the dead link has another path (spines) and takes it. Otherwise it
-    withdraws the route, and each sending host selects another path after a message and a hold of its own.
+    fast_s: float64[n], time at which the fast path of the host at the link reports, s (inf: there is none).
+    local_repair: bool[n], whether that switch has another path and takes it, as a spine before a dead ToR.
+    Otherwise it withdraws the route, and the machines before it (hosts of the rack, spines) select another
+    path after a message and a hold of their own. A ToR has no other path to a host of its own: spines that
+    prefer its path offer it none, and the others send back to it what it sends them, until they know.
     """
     control = handling.control
     if handling.scheme is Scheme.REROUTE:
@@ -101,8 +102,8 @@ def far_steps_s(
         # With MLAG, the switch sends by its peer, which has a link to the same host, as soon as it knows.
         return known_s, known_s + control.route_s.draw(len(known_s), random)
     selected = known_s + control.hold_s
-    if not local_repair:
-        selected = selected + control.message_s.draw(len(known_s), random) + control.hold_s
+    message_s = control.message_s.draw(len(known_s), random)
+    selected = np.where(local_repair, selected, selected + message_s + control.hold_s)
     installed = selected + control.route_s.draw(len(known_s), random)
     if control.fast is not None:
         fast_s = fast_s + control.fast.told_s.draw(len(known_s), random)

@@ -15,7 +15,9 @@ from lab.ask.times import duration_s
 from testbed.fabric.model import Impairment
 from twinbed import ScenarioError
 
-_LINK = re.compile(r"h(?P<host>[0-9]{1,4}):tor(?P<uplink>[0-9]{1,4})")
+_LINK = re.compile(
+    r"h(?P<host>[0-9]{1,4}):tor(?P<tor>[0-9]{1,4})|t(?P<low>[0-9]{1,4}):spine(?P<spine>[0-9]{1,4})"
+)
 _PER_CENT = re.compile(r"(?P<number>[0-9]{1,3}(\.[0-9]{1,6})?)%")
 
 
@@ -24,10 +26,10 @@ class ImpairmentFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    link: str = Field(description="A host's link to a ToR: h0:tor1.")
+    link: str = Field(description="A host's link to a ToR: h0:tor1; or a ToR's to a spine: t0:spine1.")
     silent: bool = Field(default=False, description="Drop everything and keep the carrier.")
     one_way: Literal["out", "in"] | None = Field(
-        default=None, description="Only what the host sends, or receives; silently."
+        default=None, description="Only what the host or ToR sends, or receives; silently."
     )
     loss: str | None = Field(default=None, description="Drop this share of the packets: 5%.")
     delay: str | None = Field(default=None, description="Delay packets: 2ms. Needs a kernel with netem.")
@@ -45,7 +47,9 @@ def impairment(asked: ImpairmentFile, place: str = "") -> Impairment:
     """
     parts = _LINK.fullmatch(asked.link)
     if parts is None:
-        raise ScenarioError(f"{place}link: {asked.link!r} is no link; take a host and its uplink, as h0:tor1")
+        raise ScenarioError(
+            f"{place}link: {asked.link!r} is no link; take a host and its uplink, as h0:tor1, or t0:spine1"
+        )
 
     def share(key: str, text: str | None) -> float | None:
         number = _PER_CENT.fullmatch(text) if text is not None else None
@@ -64,8 +68,9 @@ def impairment(asked: ImpairmentFile, place: str = "") -> Impairment:
         )
     way = None if asked.one_way is None else {"out": Direction.OUT, "in": Direction.IN}[asked.one_way]
     return Impairment(
-        host=int(parts["host"]),
-        uplink=int(parts["uplink"]),
+        host=int(parts["host"] or -1),
+        tor=int(parts["tor"] or parts["low"]),
+        spine=None if parts["spine"] is None else int(parts["spine"]),
         silent=asked.silent or way is not None,
         one_way=way,
         loss=loss,

@@ -24,13 +24,17 @@ _TIMERS = re.compile(r"(?P<multiplier>[0-9]+)x(?P<interval_ms>[0-9]+)")
 
 
 class PlanFile(BaseModel):
-    """A fabric in which every host has an uplink to every ToR."""
+    """A fabric in which every host has an uplink to every ToR of its rack."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(default=_DEFAULT.name, description="Several fabrics can exist under different names.")
     hosts: int = Field(default=_DEFAULT.hosts, description="Hosts, each with loopback, bridge and tunnel.")
-    tors: int = Field(default=_DEFAULT.tors, description="Switches at the edge.")
+    tors: int = Field(default=_DEFAULT.tors, description="Switches at the edge, of all racks.")
+    racks: int = Field(default=_DEFAULT.racks, description="Racks; each has its share of hosts and ToRs.")
+    spines: int = Field(
+        default=_DEFAULT.spines, description="Switches that join racks; every ToR is linked to each."
+    )
     storage: int = Field(default=_DEFAULT.storage, description="Number of further hosts, for storage.")
     tenants: tuple[int, ...] = Field(
         default=_DEFAULT.tenants, description="VNI of each tenant; none sees another's frames."
@@ -38,7 +42,7 @@ class PlanFile(BaseModel):
     endpoints: int = Field(
         default=_DEFAULT.endpoints, description="Namespaces for applications, per host and tenant."
     )
-    peer_link: bool = Field(default=False, description="A link between the two ToRs.")
+    peer_link: bool = Field(default=False, description="A link between the two ToRs of a rack.")
     rate_bps: float | None = Field(default=None, description="Rate of every uplink, each way, bit/s.")
     mtu_bytes: int = Field(default=_DEFAULT.mtu_bytes, description="MTU of the applications' devices, bytes.")
     bfd: str = Field(default="5x50", description="MULTIPLIERxINTERVAL, the latter in milliseconds.")

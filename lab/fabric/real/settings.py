@@ -55,18 +55,24 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
-    """One setting of a measurement. busy: every CPU has other work all the time."""
+    """One setting of a measurement.
+
+    busy: every CPU has other work all the time. spines: number of spines that join the racks of the two hosts
+    (0: they are in one rack).
+    """
 
     road: Road
     multiplier: int
     interval_ms: int
     what: What = What.BOTH
     busy: bool = False
+    spines: int = 0
 
     @property
     def key(self) -> str:
-        """Return a name such as `fast-5x50-both` or `fast-5x50-both-busy`."""
-        return f"{self.road}-{self.timers_text.replace('×', 'x')}-{self.what}" + "-busy" * self.busy
+        """Return a name such as `fast-5x50-both`, `fast-5x50-both-busy` or `fast-5x50-both-2spines`."""
+        where = f"-{self.spines}spines" if self.spines else ""
+        return f"{self.road}-{self.timers_text.replace('×', 'x')}-{self.what}" + "-busy" * self.busy + where
 
     @property
     def strands_groups(self) -> bool:
@@ -85,9 +91,19 @@ class Setting:
         return BfdTimers(self.interval_ms / 1e3, self.multiplier)
 
     def plan(self, name: str) -> Plan:
-        """Return the plan of its fabric: two hosts at two ToRs."""
+        """Return the plan of its fabric: two hosts at two ToRs, or in two racks of two ToRs."""
         stock, plane = self.road is Road.STOCK, self.road is Road.PLANE
-        return Plan(name=name, bfd=self.timers, real_time=True, stock=stock, bfd_plane=plane)
+        racks = 2 if self.spines else 1
+        return Plan(
+            name=name,
+            tors=2 * racks,
+            bfd=self.timers,
+            real_time=True,
+            stock=stock,
+            bfd_plane=plane,
+            racks=racks,
+            spines=self.spines,
+        )
 
     def fault(self, host: int, uplink: int) -> Fault:
         """Return the fault at this link."""
@@ -98,7 +114,7 @@ class Setting:
 
 
 def setting(key: str) -> Setting:
-    """Return the setting of a key. Raises ValueError for an unknown key."""
+    """Return the setting of a key without spines. Raises ValueError for an unknown key."""
     busy = key.endswith("-busy")
     road, timers, what = key.removesuffix("-busy").rsplit("-", 2)
     multiplier, interval_ms = timers.split("x")

@@ -107,7 +107,7 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
         flows=asked.flows if world.port_failover is None else _STRIPED,
         causes=causes,
         gaps_s=gap_samples(
-            world.fabric.handling(world.scheme), world.asked.faults.silent, _GAPS, world.network, spines=True
+            world.fabric.handling(world.scheme), world.asked.faults.silent, _GAPS, world.network
         ),
         transport=Reconnecting() if rerouted else rdma,
         checkpointing=Checkpointing(interval_s, asked.save_s, rdma.noticed_s, asked.init_s),

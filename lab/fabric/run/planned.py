@@ -19,7 +19,7 @@ from lab.fabric.input import FleetInput, PlanInput
 from lab.fabric.run.world import Measured, World
 from twin.fabric.failover import gap_samples
 from twin.fabric.model import Scheme
-from twin.fabric.planner import BINS, Action, Failure, Loss, Outcome, Plan, Tier, simulate
+from twin.fabric.planner import BINS, NO_PROGRESS, Action, Failure, Loss, Outcome, Plan, Tier, simulate
 from twin.fabric.rdma import Link
 from twin.fabric.recovery_forms import standby_pool, tier_interval_s
 from twin.fabric.transports import Rdma, Reconnecting
@@ -30,6 +30,8 @@ GPUS_PER_NODE = 8
 _DAY_S = 86_400.0
 _STALLS = 1024
 """Stalls drawn, from which the simulation draws with replacement."""
+_SHOWN = 4
+"""Decimals of a share in tables (metrics.csv). A share of training that shows as 0 is no progress."""
 _EDGE = ("cable", "switch")
 _NETWORK = (*_EDGE, "NIC")
 _SIZES = np.log2([2048, 4096, 8192, 16384])
@@ -38,9 +40,11 @@ _REQUEUE_S, _UPDATE_S = np.array([454.0, 545.0, 635.0, 768.0]), np.array([46.0, 
 
 
 def measure(world: World, asked: FleetInput, plan: PlanInput) -> Measured:
-    """Run the plan under the run's scheme."""
+    """Run the plan under the run's scheme. Raises ScenarioError for a job that makes no progress."""
     spec = plan_of(world, asked, plan)
     out = simulate(spec, world.measure)
+    if round(out.ettr_queue, _SHOWN) == 0:
+        raise ScenarioError(f"fabric.fleet.plan.{NO_PROGRESS} (it trains {out.ettr_queue:.0e} of the time)")
     lost_h = out.gpu_h[1:].sum()
     metrics = {
         "effective_share": out.ettr_queue,
@@ -140,9 +144,7 @@ def _stalls(world: World, asked: FleetInput, rdma: Rdma) -> tuple[float, ...]:
     """Return the lengths of the job's stalls for faults of an uplink, s; 0: no connection was on it."""
     random = world.network.spawn(1)[0]
     handling = world.fabric.handling(world.scheme)
-    gaps_s = gap_samples(
-        handling, world.asked.faults.silent, _STALLS, random, down_s=asked.repair_s, spines=True
-    )
+    gaps_s = gap_samples(handling, world.asked.faults.silent, _STALLS, random, down_s=asked.repair_s)
     transport = Reconnecting() if world.scheme is Scheme.REROUTE else rdma
     missed = 0.0 if world.port_failover is not None else 0.5**asked.flows
     met = np.random.default_rng(random).random(gaps_s.shape) >= missed

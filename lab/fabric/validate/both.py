@@ -82,16 +82,18 @@ def asked_of(spec: RunSpec) -> tuple[Setting, Fabric]:
     )
     interval_ms = round(fabric.timers.interval_s * _MS)
     road = Road.FAST if asked.fast_path else Road.REAL_TIME
-    return Setting(road, fabric.timers.multiplier, interval_ms, _what(asked)), fabric
+    timers = fabric.timers
+    return Setting(road, timers.multiplier, interval_ms, _what(asked), spines=asked.topology.spines), fabric
 
 
 def _what(asked: FabricInput) -> What:
     faults, topology = asked.faults, asked.topology
     if asked.fleet is not None:
         raise ScenarioError("fleet: no testbed has one; validate a scenario of sends, collective or training")
-    if topology.spines or topology.tors != topology.uplinks:
+    two = (topology.racks, topology.tors, topology.spines > 0) == (2, 4, True)
+    if not two and (topology.racks, topology.spines) != (1, 0):
         raise ScenarioError(
-            "topology: on the testbed every host has an uplink to every ToR and there are no spines"
+            "topology: the testbed validates one rack without spines, or two racks of two ToRs with spines"
         )
     if faults.kind in ("none", "random") or faults.what not in ("port", "link"):
         raise ScenarioError(

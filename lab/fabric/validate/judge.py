@@ -169,7 +169,7 @@ def measured(setting: Setting, rows: Sequence[MeasuredFault], *, with_stalls: bo
 def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
     """Return the twin's gaps on the testbed's own topology, with its probes. control: calibrated for the
     setting's road, with its fast path. Its stalls bring sessions down, but none of our own data plane."""
-    topology = dual_tor(2)
+    topology = dual_tor(2, tors=4, spines=setting.spines) if setting.spines else dual_tor(2)
     one_way = {What.OUT: Direction.OUT, What.IN: Direction.IN}.get(setting.what)
     faults = [
         PlannedFault(

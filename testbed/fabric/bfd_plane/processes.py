@@ -76,7 +76,7 @@ def start(
 def launch(fabric: Fabric, router: Host | Tor, listener: Path) -> None:
     """Start a router's data plane, until the fabric is removed. listener: socket of its bfdd."""
     # A fast path may also start later, or run for part of the time only.
-    tell = tell_socket(fabric, router) if isinstance(router, Host) else None
+    tell = tell_socket(fabric, router) if router.loopback else None
     process = start(
         router.namespace,
         listener,
@@ -93,9 +93,9 @@ def journal_of(fabric: Fabric, router: Host | Tor) -> Path:
     return state_folder(fabric.plan.name) / f"{router.namespace}.plane.log"
 
 
-def tell_socket(fabric: Fabric, host: Host) -> Path:
-    """Return the socket on which a host's fast path gets the data plane's reports."""
-    return state_folder(fabric.plan.name) / f"plane-h{host.index}.sock"
+def tell_socket(fabric: Fabric, router: Host | Tor) -> Path:
+    """Return the socket on which a router's fast path gets the data plane's reports."""
+    return state_folder(fabric.plan.name) / f"plane-{router.namespace.rpartition('-')[2]}.sock"
 
 
 def rows(journal: Path) -> list[dict[str, Any]]:

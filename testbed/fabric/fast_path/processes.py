@@ -1,4 +1,4 @@
-"""Start and end a fabric's fast paths: one process at every host, with one key for all.
+"""Start and end a fabric's fast paths: one process at every host and spine, with one key for all.
 
 For: a fabric that has the fast path for as long as it is up (`launch`), or for a while (`start`, `stop`). Not
 for: what a process does (daemon.py). Source: our design. The files are in the fabric's own folder, and the
@@ -19,7 +19,7 @@ from testbed.fabric.bfd_plane import processes as planes
 from testbed.fabric.fast_path.daemon import Config
 from testbed.fabric.fast_path.steering import RULE_PRIORITY
 from testbed.fabric.links import end, popen_in, run_in
-from testbed.fabric.model import Fabric, Host
+from testbed.fabric.model import Fabric, Host, Tor
 from testbed.fabric.ownership import state_folder
 from testbed.waiting import until
 from twinbed import BackendError
@@ -30,20 +30,20 @@ _START_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RunningFastPath:
-    """A host's fast path. journal: file of its decisions, one line of JSON each (daemon.py)."""
+    """A router's fast path. journal: file of its decisions, one line of JSON each (daemon.py)."""
 
-    host: Host
+    router: Host | Tor
     process: subprocess.Popen[bytes]
     journal: Path
 
 
 def start(fabric: Fabric) -> tuple[RunningFastPath, ...]:
-    """Start the fast path at every host, and wait until all work. Raises BackendError if one does not."""
+    """Start the fast path everywhere, and wait until all work. Raises BackendError if one does not."""
     key = _key(fabric)
     running: list[RunningFastPath] = []
     try:
-        for host in fabric.hosts:
-            running.append(_start(fabric, host, key))  # noqa: PERF401  (stop must know it)
+        for router in fabric.fast_paths:
+            running.append(_start(fabric, router, key))  # noqa: PERF401  (stop must know it)
         for process in running:
             _wait_at_work(process)
     except BaseException:
@@ -58,24 +58,22 @@ def stop(running: Sequence[RunningFastPath]) -> None:
 
 
 def launch(fabric: Fabric) -> None:
-    """Start the fast path at every host, until the fabric is removed. Raises BackendError."""
+    """Start the fast path everywhere, until the fabric is removed. Raises BackendError."""
     key = _key(fabric)
-    for host in fabric.hosts:
-        _start(fabric, host, key, ("setsid", "--fork")).process.wait()
+    for router in fabric.fast_paths:
+        _start(fabric, router, key, ("setsid", "--fork")).process.wait()
 
 
 def missing(fabric: Fabric) -> list[str]:
-    """Return what is still missing before the fast path of every host would notice a dead uplink."""
+    """Return what is still missing before every fast path would notice a dead link."""
     problems = []
-    for host in fabric.hosts:
-        journal = _journal(fabric, host)
-        if not _at_work(host):
+    for router in fabric.fast_paths:
+        journal, links = _journal(fabric, router), len(fabric.to_tors(router))
+        if not _at_work(router):
             reason = _read(_error_file(journal)).strip()
-            problems.append(f"{host.namespace}: its fast path{f' ({reason})' if reason else ''}")
-        elif (heard := _read(journal).count('"what": "heard"')) < len(host.uplinks):
-            problems.append(
-                f"{host.namespace}: {heard} of {len(host.uplinks)} uplinks heard by its fast path"
-            )
+            problems.append(f"{router.namespace}: its fast path{f' ({reason})' if reason else ''}")
+        elif (heard := _read(journal).count('"what": "heard"')) < links:
+            problems.append(f"{router.namespace}: {heard} of {links} uplinks heard by its fast path")
     return problems
 
 
@@ -87,22 +85,23 @@ def _key(fabric: Fabric) -> Path:
     return key
 
 
-def _journal(fabric: Fabric, host: Host) -> Path:
-    return state_folder(fabric.plan.name) / f"fast_path-h{host.index}.log"
+def _journal(fabric: Fabric, router: Host | Tor) -> Path:
+    return state_folder(fabric.plan.name) / f"fast_path-{router.namespace.rpartition('-')[2]}.log"
 
 
-def _start(fabric: Fabric, host: Host, key: Path, starter: Sequence[str] = ()) -> RunningFastPath:
-    """Start a host's fast path. starter: command that starts the process and ends."""
-    plan, journal = fabric.plan, _journal(fabric, host)
+def _start(fabric: Fabric, router: Host | Tor, key: Path, starter: Sequence[str] = ()) -> RunningFastPath:
+    """Start a router's fast path. starter: command that starts the process and ends."""
+    plan, journal = fabric.plan, _journal(fabric, router)
+    loopbacks = {place.loopback for place in fabric.fast_paths}
     config = Config(
-        loopback=host.loopback,
-        uplinks=tuple((uplink.device, uplink.gateway, uplink.tor) for uplink in host.uplinks),
-        others=tuple(other.loopback for other in fabric.hosts if other is not host),
+        loopback=router.loopback,
+        uplinks=fabric.to_tors(router),
+        others=tuple(sorted(loopbacks - {router.loopback})),
         key_file=str(key),
         journal=str(journal),
         least_interval_s=plan.bfd.interval_s,
         real_time=plan.real_time and not plan.stock,
-        plane=str(planes.tell_socket(fabric, host)) if plan.bfd_plane else "",
+        plane=str(planes.tell_socket(fabric, router)) if plan.bfd_plane else "",
     )
     # A predecessor's journal does not belong to this process.
     journal.unlink(missing_ok=True)
@@ -110,8 +109,8 @@ def _start(fabric: Fabric, host: Host, key: Path, starter: Sequence[str] = ()) -
     path.write_text(json.dumps(asdict(config)))
     command = [*starter, sys.executable, "-m", "testbed.fabric.fast_path.daemon", str(path)]
     with _error_file(journal).open("wb") as errors:
-        process = popen_in(host.namespace, command, stdout=subprocess.DEVNULL, stderr=errors)
-    return RunningFastPath(host, process, journal)
+        process = popen_in(router.namespace, command, stdout=subprocess.DEVNULL, stderr=errors)
+    return RunningFastPath(router, process, journal)
 
 
 def _error_file(journal: Path) -> Path:
@@ -127,16 +126,16 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _at_work(host: Host) -> bool:
-    """Return whether a host's fast path works. The kernel then has the rule for its routing table."""
-    return str(RULE_PRIORITY) in run_in(host.namespace, ("ip", "rule", "show")).stdout
+def _at_work(router: Host | Tor) -> bool:
+    """Return whether a router's fast path works. The kernel then has the rule for its routing table."""
+    return str(RULE_PRIORITY) in run_in(router.namespace, ("ip", "rule", "show")).stdout
 
 
 def _wait_at_work(running: RunningFastPath) -> None:
-    place = running.host.namespace
+    place = running.router.namespace
 
     def at_work_or_ended() -> bool:
-        return _at_work(running.host) or running.process.poll() is not None
+        return _at_work(running.router) or running.process.poll() is not None
 
     if not until(at_work_or_ended, _START_S):
         raise BackendError(f"fast path of {place}: does not work after {_START_S:g} s; is the machine busy?")

@@ -35,7 +35,9 @@ RUNS = (
         folders=1,
     ),
 )  # fmt: skip
-FABRIC = Standing("lab1", alive=True, pid=None, hosts=4, tors=2, namespaces=10, daemons=18, processes=18)
+FABRIC = Standing(
+    "lab1", alive=True, pid=None, hosts=4, tors=2, spines=0, namespaces=10, daemons=18, processes=18
+)
 
 
 @pytest.fixture
@@ -362,3 +364,16 @@ def test_graph_shows_tenants_storage_and_the_link_between_the_tors(twinbed, monk
     assert "t1[t1] ---|tor1| h2[(h2 storage)]" in shown
     assert "h2 ---|vf1| h2e1([h2e1 10.0.3.2 VNI 200])" in shown
     assert shown.count("---") == 1 + 3 * 2 + 3 * 2
+
+
+def test_graph_and_faults_know_racks_and_spines(twinbed, broken, monkeypatch):
+    plan = Plan(hosts=2, tors=4, racks=2, spines=2, peer_link=True)
+    monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(plan))
+    shown = twinbed("testbed", "graph").out
+    assert "t2[t2] ---|peer| t3[t3]" in shown
+    assert "s1[s1] ---|spine1| t2[t2]" in shown
+    assert "t3[t3] ---|tor3| h1[h1]" in shown
+    assert shown.count("---") == 2 + 4 * 2 + 2 * 2 + 2
+    assert twinbed("testbed", "fault", "t2:spine1", "--silent").code == 0
+    assert broken == [("inject", True)]
+    assert "h1:tor: 0 is not possible; take 2 to 3" in twinbed("testbed", "fault", "h1:tor0").refused

@@ -35,6 +35,7 @@ def test_its_policies_are_schemes_and_all_of_them_by_default():
         ({**MINIMAL, "period_s": 0.05}, "period_s has no meaning with a fabric"),
         ({"name": "edge", "fabric": {}}, "fabric: give one of sends"),
         (asked(topology={"hosts": 1}), "fabric.topology.hosts"),
+        (asked(topology={"hosts": 5, "tors": 3, "racks": 2}), "topology.*tors: 3 do not fill 2 racks"),
         (asked(values={"control": {"hold": 0.0}}), "did you mean 'control.hold_s'"),
         (asked(values={"bfd": {"interval_s": -1.0}}), "greater than or equal to 0"),
         (asked(values={"retry_adp": {"low": 3.0}}), "retry_adp.low: a series"),
@@ -168,8 +169,8 @@ def test_a_fault_of_what_is_not_there_is_refused(faults, said):
 @pytest.mark.parametrize(
     ("topology", "said"),
     [
-        ({"hosts": 5, "tors": 3}, "^fabric.topology: tors: 3 do not form groups of 2"),
-        ({"hosts": 5, "tors": 4}, "^fabric.topology: disconnected: .* add spines"),
+        ({"hosts": 5, "tors": 4, "racks": 2}, "^fabric.topology: disconnected: .* add spines"),
+        ({"hosts": 2, "tors": 3, "racks": 3, "spines": 1}, "^fabric.topology: tors: 3 groups of ToRs for 2"),
     ],
 )
 def test_a_topology_that_cannot_be_is_named_by_its_whole_key(topology, said):

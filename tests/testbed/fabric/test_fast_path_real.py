@@ -33,7 +33,7 @@ WITHIN_S = 30.0
 def running(fabric: Fabric) -> Iterator[tuple[RunningFastPath, ...]]:
     started = start(fabric)
     until(
-        lambda: all(heard(process) == len(process.host.uplinks) for process in started),
+        lambda: all(heard(process) == len(process.router.uplinks) for process in started),
         "every session is heard",
     )
     yield started

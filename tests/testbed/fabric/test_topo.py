@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 from mininet.topo import Topo
 
@@ -50,7 +52,7 @@ def without_a_link() -> Topo:
         (edge(loss=1), "link h0-s0: loss= is not supported by a fabric; only bw is"),
         (edge(delay="5ms", bw=10), "link h0-s0: delay= is not supported"),
         (edge(host_options={"ip": "10.0.0.1/8"}), "h0: ip= is not supported by a fabric; leave it out"),
-        (with_link("s0", "s1"), "link s0-s1 joins two switches, but a fabric has no spines"),
+        (with_link("s0", "s1"), "link s0-s1 joins two switches that have hosts"),
         (with_link("h0", "h1"), "link h0-h1 joins two hosts"),
         (with_link("h0", "s1"), "h0 has 2 links to s1; a fabric has one"),
         (without_a_link(), "h0 has 0 links to s1"),
@@ -99,3 +101,62 @@ def test_a_file_and_a_class_name_a_topology(tmp_path) -> None:
     ):
         with pytest.raises(ScenarioError, match=message):
             read(spec)
+
+
+def leaf_spine(racks=2, tors=2, hosts=2, spines=2, *, bw=None) -> Topo:
+    """Return racks of hosts and switches, joined by spines. Hosts of the racks take turns in their order."""
+    topo, options = Topo(), {} if bw is None else {"bw": bw}
+    above = [topo.addSwitch(f"spine{number}") for number in range(spines)]
+    leaves = [[topo.addSwitch(f"leaf{rack}{tor}") for tor in range(tors)] for rack in range(racks)]
+    for number in range(racks * hosts):
+        host = topo.addHost(f"h{number}")
+        for leaf in leaves[number % racks]:
+            topo.addLink(host, leaf, **options)
+    for leaf in chain(*leaves):
+        for spine in above:
+            topo.addLink(leaf, spine, **options)
+    return topo
+
+
+def test_switches_without_hosts_become_spines_and_hosts_stand_rack_by_rack() -> None:
+    planned = plan_of(leaf_spine(bw=10), "mine")
+    tors = ("leaf00", "leaf01", "leaf10", "leaf11")
+    assert planned == TopoPlan(("h0", "h2", "h1", "h3"), tors, 1e7, 2, ("spine0", "spine1"))
+    assert Plan(**planned.options()) == Plan(hosts=4, tors=4, racks=2, spines=2, rate_bps=1e7)
+
+
+def lacking(link, topo) -> Topo:
+    """Return the topology without its links between these two nodes."""
+    smaller = Topo()
+    for node in topo.nodes():
+        (smaller.addSwitch if topo.isSwitch(node) else smaller.addHost)(node)
+    for near, far in topo.links():
+        if {near, far} != {*link}:
+            smaller.addLink(near, far)
+    return smaller
+
+
+def with_host(*leaves) -> Topo:
+    topo = leaf_spine()
+    topo.addHost("more")
+    for leaf in leaves:
+        topo.addLink("more", leaf)
+    return topo
+
+
+@pytest.mark.parametrize(
+    ("topo", "message"),
+    [
+        (with_link("leaf00", "leaf01", topo=leaf_spine()), "link leaf00-leaf01 joins two switches that have"),
+        (with_link("spine0", "spine1", topo=leaf_spine()), "link spine0-spine1 joins two spines"),
+        (lacking(("leaf01", "spine1"), leaf_spine()), "leaf01 has 0 links to spine1; .* every ToR to every"),
+        (with_link("leaf01", "spine1", topo=leaf_spine()), "leaf01 has 2 links to spine1"),
+        (lacking(("h0", "leaf01"), leaf_spine()), "h0 has 0 links to leaf01; .* every switch of its rack"),
+        (with_host("leaf00", "leaf10"), "h0 has 0 links to leaf10"),
+        (with_host("leaf00", "leaf01"), "leaf10 is in a rack of 2 switches and 2 hosts, but leaf00 in"),
+        (with_host(), "more has no link to a switch"),
+    ],
+)
+def test_other_forms_of_racks_are_refused_by_the_link(topo, message) -> None:
+    with pytest.raises(ScenarioError, match=f"^mine: {message}"):
+        plan_of(topo, "mine")

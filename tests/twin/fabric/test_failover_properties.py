@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.fabric import BfdTimers, FaultKind, PlannedFault
-from tests.twin.fabric.conftest import reaches
+from tests.twin.fabric.conftest import CONTROL, reaches
 from twin.fabric.failover import failover
-from twin.fabric.model import ControlPlane, Delay, Handling, Scheme, Stalls
+from twin.fabric.model import ControlPlane, Delay, FastPath, Handling, Scheme, Stalls
+from twin.fabric.steps import far_steps_s
 from twin.fabric.topology import dual_tor
 
 NOTHING, CARRIER_S, AGAIN_S = Delay(0.0, 0.0), 0.5, 3.0
@@ -92,8 +93,8 @@ def test_an_outage_ends_when_routing_finds_a_path_that_works_or_the_link_is_back
         far = outages.direction[row] == 1
         link = (destination, int(outages.last_uplink[row])) if far else (source, int(outages.uplink[row]))
         repair_s = dead_until(fabric, plan, fault, link)
-        # The host's kernel knows at once; far away one hold, or two without a switch that repairs it.
-        waits_s = CERTAIN.hold_s * (far * (1 if fabric.spines else 2))
+        # The host's kernel knows at once; far away two holds, or one at spines before a dead switch.
+        waits_s = CERTAIN.hold_s * (far * (1 if fabric.spines and fault.kind is FaultKind.TOR else 2))
         installed_s = fault.at_s + CARRIER_S + waits_s
         works_s, _ = works_from(fabric, unused, source, destination, installed_s)
         if repair_s - fault.at_s <= CARRIER_S:
@@ -115,3 +116,29 @@ def test_steps_follow_each_other_and_every_gap_is_positive(fabric, plan, scheme,
     assert (outages.detected_s <= outages.selected_s).all()
     assert (outages.selected_s <= outages.installed_s).all()
     assert not np.isnan(outages.end_s).any()
+
+
+FAST = FastPath(late_s=Delay(0.002, 0.003), told_s=Delay(0.003, 0.005), route_s=Delay(0.001, 0.002))
+
+
+def steps_of_one_tier(handling, known_s, told_s, random):
+    """Return the steps towards a dead link as they were computed before there were racks."""
+    control = handling.control
+    selected = known_s + control.hold_s
+    selected = selected + control.message_s.draw(len(known_s), random) + control.hold_s
+    installed = selected + control.route_s.draw(len(known_s), random)
+    if control.fast is None:
+        return selected, installed
+    told_s = told_s + control.fast.told_s.draw(len(known_s), random)
+    fast = told_s + control.fast.route_s.draw(len(known_s), random)
+    return np.where(fast < installed, told_s, selected), np.where(fast < installed, fast, installed)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 40), st.sampled_from([None, FAST]))
+def test_without_spines_every_step_is_to_the_bit_what_it_was(seed, count, fast):
+    handling = Handling(Scheme.THORN, replace(CONTROL, fast=fast), BfdTimers())
+    known_s, told_s = np.random.default_rng(seed).uniform(0.0, 1.0, (2, count))
+    local = np.zeros(count, np.bool_)
+    made = far_steps_s(handling, known_s, told_s, local, np.random.default_rng(seed))
+    before = steps_of_one_tier(handling, known_s, told_s, np.random.default_rng(seed))
+    assert [step.tobytes() for step in made] == [step.tobytes() for step in before]

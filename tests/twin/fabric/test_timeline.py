@@ -104,15 +104,17 @@ def test_bad_timers_and_faults_are_refused_here_too(exact, thorn):
         timeline(dual_tor(2, tors=1, uplinks=1), PORT, thorn, SEED)
 
 
-PAIR, SPINES = dual_tor(2), dual_tor(2, spines=1)
+PAIR, SPINES, RACKS = dual_tor(2), dual_tor(2, spines=1), dual_tor(2, tors=4, spines=2)
 CASES = {
     "silent": (Scheme.THORN, PAIR, PORT, "host 1"),
     "carrier": (Scheme.THORN, PAIR, replace(PORT, silent=False), "host 1"),
     "one way": (Scheme.THORN, PAIR, replace(PORT, one_way=Direction.OUT), None),
-    "spines": (Scheme.THORN, SPINES, PORT, "tor 0"),
+    "spines": (Scheme.THORN, SPINES, PORT, "host 1"),
+    "racks": (Scheme.THORN, RACKS, PORT, "spine 1"),
     "switch": (Scheme.THORN, PAIR, PlannedFault(FaultKind.TOR, tor=0, at_s=1.0, down_s=5.0), None),
     "bond": (Scheme.BOND, PAIR, PORT, "tor 0"),
     "fast path": (Scheme.THORN, PAIR, PORT, "host 1"),
+    "fast path, racks": (Scheme.THORN, RACKS, PORT, "spine 1"),
     "fast path, carrier": (Scheme.THORN, PAIR, replace(PORT, silent=False), "host 1"),
 }
 RUNS = 250

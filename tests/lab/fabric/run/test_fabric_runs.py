@@ -97,9 +97,9 @@ def test_the_store_lists_shows_and_queries_them(sends):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("fabric.topology.uplinks=1", "needs two"),
+        ("fabric.topology.tors=1", "needs two"),
         ("fabric.values.bfd.interval_s=0.0", "interval_s"),
-        ("fabric.topology.tors=3", "give a multiple of uplinks"),
+        ("fabric.topology={tors: 4, racks: 2}", "add spines"),
         ("fabric.values.queue_pair.timeout=40.0", "is not one of 0 … 31"),
     ],
 )

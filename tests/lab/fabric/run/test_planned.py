@@ -13,7 +13,8 @@ from lab.fabric.run.planned import plan_of
 from lab.fabric.run.world import build_world
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
-from twin.fabric.planner import BINS, Loss, Plan
+from twin.fabric.planner import BINS, NO_PROGRESS, Loss, Plan
+from twin.fabric.recovery_forms import expected_ettr
 from twinbed import ScenarioError
 
 RAW = {
@@ -219,3 +220,12 @@ def test_tuning_finds_how_often_to_save(tmp_path):
     found = json.loads(told.output)["rows"][0]["fabric.fleet.plan.intervals_s.remote"]
     _, alone = run(tmp_path, asked[-1])
     assert alone.metrics["checkpoint_interval_s"] / 3 < found < 3 * alone.metrics["checkpoint_interval_s"]
+
+
+def test_a_fleet_that_fails_without_end_is_refused_as_the_closed_form_refuses_it(tmp_path):
+    with pytest.raises(ScenarioError) as run_refused:
+        run(tmp_path, "fabric.fleet.plan.failures_per_node_day=900.0")
+    with pytest.raises(ScenarioError) as form_refused:
+        expected_ettr(900 * 2048 / 86_400, 480.0, 20.0, 600.0)
+    assert str(run_refused.value).startswith(f"fabric.fleet.plan.{NO_PROGRESS}")
+    assert str(form_refused.value).startswith(NO_PROGRESS)
