@@ -131,7 +131,9 @@ def up(
     ] = None,
     name: Annotated[str | None, option("NAME", "Name of the fabric. Default: fabric.")] = None,
     hosts: Annotated[int | None, option("N", "Number of hosts. Default: 2.")] = None,
-    tors: Annotated[int | None, option("N", "Number of ToRs. Default: 2.")] = None,
+    tors: Annotated[int | None, option("N", "Number of ToRs of all racks. Default: 2.")] = None,
+    racks: Annotated[int | None, option("N", "Number of racks. Default: 1.")] = None,
+    spines: Annotated[int | None, option("N", "Number of spines, which join racks. Default: 0.")] = None,
     endpoints: Annotated[int | None, option("N", "Endpoints of each host. Default: 1.")] = None,
     bfd: Annotated[str | None, option("MxMS", "BFD's multiplier and interval in ms. Default: 5x50.")] = None,
     rate: Annotated[
@@ -149,7 +151,7 @@ def up(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Make a fabric of hosts and ToRs in namespaces of this machine, and wait until it has converged.
+    """Make a fabric of hosts, ToRs and spines in namespaces of this machine, and wait until it has converged.
 
     It stays until `twinbed testbed down --name NAME`. Ctrl-C removes everything made so far. Needs root.
     """
@@ -157,8 +159,8 @@ def up(
     from testbed.fabric.up import up as make
 
     options = {
-        "name": name, "hosts": hosts, "tors": tors, "endpoints": endpoints, "bfd": bfd, "rate_bps": rate,
-        "stock": stock, "fast_path": fast_path, "bfd_plane": bfd_plane,
+        "name": name, "hosts": hosts, "tors": tors, "racks": racks, "spines": spines, "endpoints": endpoints,
+        "bfd": bfd, "rate_bps": rate, "stock": stock, "fast_path": fast_path, "bfd_plane": bfd_plane,
     }  # fmt: skip
     names: tuple[str, ...] = ()
     if topo is not None:
@@ -166,9 +168,9 @@ def up(
 
         read_topo = read(topo)
         for key, value in read_topo.options().items():
-            if value is not None and options.get(key) is not None:
+            if value is not None and options[key] is not None:
                 raise typer.BadParameter(f"--topo decides {key}; leave out the option for it")
-            options[key] = options.get(key) if value is None else value
+            options[key] = options[key] if value is None else value
         names = (*read_topo.hosts, *read_topo.tors, *read_topo.spines)
     wanted = plan(file, options)
     fabric = make(wanted, lasting=True, progress=_teller(wanted=not no_progress))
