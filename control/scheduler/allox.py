@@ -49,11 +49,9 @@ class Allox(Scheduler):
 
     def on_round(self, state: State) -> Assignment:
         """Return the running jobs and the jobs that start."""
-        running = state.running()
         room = Room(self._cluster, state)
-        room.keep(running)
-        order = state.by_arrival()
-        waiting = order[~running[order]]
+        room.keep(state.held)
+        waiting = state.waiting()
         free = np.array([room.free_of(kind) for kind in range(len(self._cluster.types))])
         most = self._cluster.capacity(state.up)
         # A gang that fits no type with working servers is not matched: it would keep a GPU for ever.

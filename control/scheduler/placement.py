@@ -27,9 +27,8 @@ class Room:
         self._rows: list[Whole] = []
         self._lines: list[Lines] = []
 
-    def keep(self, rows: Flags) -> None:
-        """Keep the present GPUs of these jobs. rows: bool[n]."""
-        kept = self._state.held.of(rows)
+    def keep(self, kept: Assignment) -> None:
+        """Keep these of the GPUs that jobs have now."""
         once = kept.counted() if kept.shared.size else slice(None)
         self.free -= np.bincount(kept.server[once], kept.gpus[once], self.free.size).astype(np.int64)
         self._rows.append(kept.row)
@@ -47,10 +46,10 @@ class Room:
         """
         servers, wanted = self._servers[kind], int(self._state.gpus[row])
         free = self.free[servers]
-        whole = free >= wanted
-        if whole.any():
-            best = servers[int(np.where(whole, free, np.iinfo(np.int64).max).argmin())]
-            return np.array([best]), np.array([wanted])
+        whole = np.flatnonzero(free >= wanted)
+        if whole.size:
+            best = whole[free[whole].argmin()]
+            return servers[best : best + 1], np.array([wanted])
         if not self._state.together[row]:
             return _emptiest(servers, free, wanted)
         if not servers.size or wanted <= self._cluster.server_gpus[servers].max():
@@ -150,7 +149,7 @@ def settle(cluster: Cluster, state: State, wanted: Whole) -> Assignment:
     """
     room = Room(cluster, state)
     stays = (wanted >= 0) & (held_type(cluster, state) == wanted)
-    room.keep(stays)
+    room.keep(state.held.of(stays))
     fresh = np.flatnonzero((wanted >= 0) & ~stays)
     order = np.lexsort((state.job[fresh], state.submit_s[fresh], -state.gpus[fresh]))
     placed = [room.place(row, (int(wanted[row]),)) for row in fresh[order].tolist()]

@@ -43,13 +43,11 @@ class Fifo(Scheduler):
 
     def on_round(self, state: State) -> Assignment:
         """Return the running jobs and the jobs that fit now, in the order of arrival."""
-        running = state.running()
-        order = state.by_arrival()
-        waiting = order[~running[order]]
+        waiting = state.waiting()
         if not waiting.size and not self._packed:
             return state.held
         room = Room(self._cluster, state)
-        room.keep(running)
+        room.keep(state.held)
         while waiting.size:
             if not room.free.any():
                 break
@@ -105,13 +103,11 @@ class Yarn(Scheduler):
 
     def on_round(self, state: State) -> Assignment:
         """Return the running jobs and the heads of queues that fit now."""
-        running = state.running()
-        order = state.by_arrival()
-        waiting = order[~running[order]]
+        running, waiting = state.running(), state.waiting()
         if not waiting.size:
             return state.held
         room = Room(self._cluster, state)
-        room.keep(running)
+        room.keep(state.held)
         queues = self._cluster.queue_share.size
         used = np.bincount(state.queue[running], state.gpus[running], queues)
         most = self._cluster.queue_most * self._cluster.capacity(state.up).sum()
