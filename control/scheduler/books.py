@@ -250,9 +250,7 @@ class Books:
         if not jobs.size:
             return
         own, types = self.jobs, self.cluster.server_type
-        kind, lines = self._speeds(
-            jobs, self.lines, types, own.throughput, own.gpus, self._largest, self.by
-        )
+        kind, lines = self._speeds(jobs, self.lines, types, own.throughput, own.gpus, self._largest, self.by)
         width, gang = self.width[jobs], own.gpus[jobs]
         self._own[jobs] = width
         if self._elastic:

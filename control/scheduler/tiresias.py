@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heapify, heappop
 from typing import Any
 
 import numpy as np
 
-from control.scheduler.model import Assignment, Cluster, Real, State, Whole
-from control.scheduler.placement import settle
+from control.scheduler.model import Assignment, Cluster, Flags, Real, State, Whole
+from control.scheduler.placement import settle, settled
 from control.scheduler.ports import Scheduler
 from control.settings import check, parameter
 from twinbed import ScenarioError
@@ -52,25 +51,31 @@ class Tiresias(Scheduler):
     at_events = True
 
     def __init__(self, cluster: Cluster, settings: TiresiasSettings) -> None:
-        self._cluster, self._kinds, self._knob = cluster, cluster.server_type, settings.knob
+        self._cluster, self._knob = cluster, settings.knob
         self._limits = np.append(settings.thresholds_gpu_s, np.inf)
         self._base = np.zeros((0, 2))
         """Service (GPU-s) and run time (s) of each job when it was last promoted, by id."""
-        self._chosen, self._next_s = chosen, next_s
+        self._queued, self._chosen = queued, chosen
+        self._next_s, self._settled = next_s, settled
 
     def on_round(self, state: State) -> Assignment:
         """Return GPUs for the jobs of the first queues."""
         self._base = state.grown(self._base)
-        wanted = self._chosen(
-            state.now_s, state.job, state.by_arrival(), state.held.row, self._kinds[state.held.server],
-            state.attained_gpu_s, state.ran_s, state.idle_since_s, state.first_start_s, state.gpus,
-            state.throughput, self._limits, self._knob, self._base, self._cluster.capacity(state.up),
+        held, where = state.held, self._cluster
+        queue = self._queued(
+            state.now_s, state.job, held.row, state.attained_gpu_s, state.ran_s, state.idle_since_s,
+            self._limits, self._knob, self._base,
         )  # fmt: skip
-        return settle(self._cluster, state, wanted)
+        wanted = self._chosen(
+            queue, self._limits.size, state.by_arrival(), held.row, held.server, state.first_start_s,
+            state.gpus, state.throughput, state.up, where.server_gpus, where.server_type, len(where.types),
+        )  # fmt: skip
+        return settle(self._cluster, state, wanted, self._settled)
 
     def compile(self, compiler: Callable[[Any], Any]) -> None:
         """Let a backend compile the loops over jobs."""
-        self._chosen, self._next_s = compiler(chosen), compiler(next_s)
+        self._queued, self._chosen = compiler(queued), compiler(chosen)
+        self._next_s, self._settled = compiler(next_s), compiler(settled)
 
     def wake_s(self, state: State, given: Assignment) -> float:
         """Return the time at which the next running job drops a queue, or the next waiting job is promoted,
@@ -84,58 +89,100 @@ class Tiresias(Scheduler):
         return wake_s
 
 
-def chosen(
+def queued(
     now_s: float,
     job: Whole,
-    arrived: Whole,
     held: Whole,
-    kinds: Whole,
     attained_gpu_s: Real,
     ran_s: Real,
     idle_since_s: Real,
-    first_start_s: Real,
-    gpus: Whole,
-    throughput: Real,
     limits: Real,
     knob: float,
     base: Real,
-    left: Whole,
 ) -> Whole:
-    """Promote the starved jobs, and return the type for each job, −1 for none, int64[n].
+    """Promote the starved jobs, and return the queue of each job, int64[n].
 
-    In the order of queues, first starts and arrivals, a job gets GPUs of the type on which it runs, else of
-    the first type with enough idle GPUs, else of the first type with enough GPUs that no job before it has.
-    So no job is preempted for another one that fits elsewhere, and a preempted job moves to another type if
-    it fits there.
-
-    arrived: rows in the order of arrival, int64[n]. held, kinds: rows that have GPUs now, and the types of
-    these, int64[k]. limits: the thresholds and inf, GPU-s. base: service (GPU-s) and run time (s) of each job
-    when it was last promoted, by id, float64[·, 2]; changed. left: GPUs that work, by type, int64[r];
-    changed. The others are as in State.
+    held: rows that have GPUs now, int64[k]. limits: the thresholds and inf, GPU-s. base: service (GPU-s) and
+    run time (s) of each job when it was last promoted, by id, float64[·, 2]; changed. The others are as in
+    State.
     """
-    n, idle = job.size, left.copy()
-    on, wanted, queue = np.full(n, -1), np.full(n, -1), np.zeros(n, np.int64)
-    for line in range(held.size):
-        on[held[line]] = kinds[line]
-    for row in range(n):
-        if on[row] >= 0:
-            idle[on[row]] -= gpus[row]
+    queue, had = np.zeros(job.size, np.int64), np.zeros(job.size, np.bool_)
+    had[held] = True
+    for row in range(job.size):
         attained = attained_gpu_s[row] - base[job[row], 0]
-        if on[row] < 0 and knob > 0 and attained >= limits[0]:
+        if not had[row] and knob > 0 and attained >= limits[0]:
             starved_s = idle_since_s[row] + knob * (ran_s[row] - base[job[row], 1])
             if starved_s <= now_s + 1e-6:
                 base[job[row], 0], base[job[row], 1] = attained_gpu_s[row], ran_s[row]
                 attained = 0.0
         while attained >= limits[queue[row]]:
             queue[row] += 1
-    for level in range(limits.size):
-        order = [
-            (first_start_s[arrived[place]], place) for place in range(n) if queue[arrived[place]] == level
-        ]
-        # Only the first few jobs of a long queue get GPUs, so it is not sorted.
-        heapify(order)
-        while order and left.max() > 0:
-            row = arrived[heappop(order)[1]]
+    return queue
+
+
+def chosen(
+    queue: Whole,
+    queues: int,
+    arrived: Whole,
+    held_row: Whole,
+    held_server: Whole,
+    first_start_s: Real,
+    gpus: Whole,
+    throughput: Real,
+    up: Flags,
+    server_gpus: Whole,
+    server_type: Whole,
+    types: int,
+) -> Whole:
+    """Return the type for each job, −1 for none, int64[n].
+
+    In the order of queues, first starts and arrivals, a job gets GPUs of the type on which it runs, else of
+    the first type with enough idle GPUs, else of the first type with enough GPUs that no job before it has.
+    So no job is preempted for another one that fits elsewhere, and a preempted job moves to another type if
+    it fits there.
+
+    queue: queue of each job, below `queues`, int64[n]. arrived: rows in the order of arrival, int64[n].
+    types: number of types. The others are fields of State and Cluster.
+    """
+    left, heap = np.zeros(types, np.int64), np.empty(queue.size, np.int64)
+    for server in range(up.size):
+        if up[server]:
+            left[server_type[server]] += server_gpus[server]
+    idle, on, wanted = left.copy(), np.full(queue.size, -1), np.full(queue.size, -1)
+    for line in range(held_row.size):
+        on[held_row[line]] = server_type[held_server[line]]
+    for row in range(queue.size):
+        if on[row] >= 0:
+            idle[on[row]] -= gpus[row]
+    for level in range(queues):
+        # Only the first few jobs of a long queue get GPUs, so it is a heap, by first start and arrival.
+        size = 0
+        for place in range(queue.size):
+            if queue[arrived[place]] == level:
+                heap[size] = place
+                size += 1
+        unordered = size // 2
+        while size and left.max() > 0:
+            row = -1
+            if unordered:
+                unordered -= 1
+            else:
+                row, size = arrived[heap[0]], size - 1
+                heap[0] = heap[size]
+            top, down = unordered, 2 * unordered + 1
+            while down < size:
+                first_s = first_start_s[arrived[heap[down]]]
+                if down + 1 < size:
+                    other_s = first_start_s[arrived[heap[down + 1]]]
+                    if other_s < first_s or (other_s == first_s and heap[down + 1] < heap[down]):
+                        down, first_s = down + 1, other_s
+                top_s = first_start_s[arrived[heap[top]]]
+                if top_s < first_s or (top_s == first_s and heap[top] < heap[down]):
+                    break
+                heap[top], heap[down] = heap[down], heap[top]
+                top, down = down, 2 * down + 1
+            if row < 0:
+                continue
             asks, own = gpus[row], on[row]
             if own < 0 or throughput[row, own, 0] <= 0 or left[own] < asks:
                 if own >= 0:
@@ -172,7 +219,7 @@ def next_s(
 ) -> float:
     """Return the time at which the next running job drops a queue, or the next waiting job is promoted, s.
 
-    given: rows that have GPUs from now on, int64[k]. The others are as in `chosen` and State.
+    given: rows that have GPUs from now on, int64[k]. The others are as in `queued` and State.
     """
     had, runs = np.zeros(job.size, np.bool_), np.zeros(job.size, np.bool_)
     had[held] = True
