@@ -136,7 +136,8 @@ class Books:
         self._add_down(0, 0)
         self._samples: list[tuple[float, int, int, int]] = []
         self._spans: list[tuple[int, int, int, float, float]] | None = [] if n <= MOST_WITH_SPANS else None
-        self._since: dict[tuple[int, int, int], float] = {}
+        self._since: dict[int, dict[tuple[int, int], float]] = {}
+        """Job → its present lines (server, GPUs) → their begin, s."""
         self._largest = np.array(
             [cluster.server_gpus[cluster.server_type == kind].max(initial=1) for kind in range(kinds)]
         )
@@ -223,7 +224,7 @@ class Books:
         self.first_start[moved] = np.minimum(self.first_start[moved], now_s)
         repaired = self._sharing and self._pair(state, given)
         if stopped.size or moved.size or repaired:
-            self._log(now_s, new)
+            self._log(now_s, np.concatenate((stopped, moved)), new)
             self.lines, self.running = new, runs
             self._run(runs if repaired else moved)
         held = int(self._counted_gpus().sum())
@@ -321,7 +322,7 @@ class Books:
         goes[jobs] = True
         kept = ~goes[self.lines.job]
         self.lines = Lines(*(values[kept] for values in self.lines))
-        self._log(now_s, self.lines)
+        self._log(now_s, jobs, self.lines)
         self.running = self.running[~goes[self.running]]
         left_alone = self.partner[jobs] if self._sharing else _NONE
         left_alone = left_alone[left_alone >= 0]
@@ -329,21 +330,24 @@ class Books:
             self.partner[jobs] = self.partner[left_alone] = -1
             self._run(self.running)
 
-    def _log(self, now_s: float, held: Lines) -> None:
-        """Record the holdings that end and those that begin."""
+    def _log(self, now_s: float, jobs: Whole, held: Lines) -> None:
+        """Record the holdings of these jobs that end and those that begin. held: all holdings from now on."""
         if self._spans is None:
             return
-        lines = set(zip(*(values.tolist() for values in held), strict=True))
-        for line in [line for line in self._since if line not in lines]:
-            begin_s = self._since.pop(line)
-            end_s = float(np.fmin(self.finish[line[0]], now_s))
-            self._spans.append((*line, begin_s, end_s))
-        for line in lines:
-            self._since.setdefault(line, now_s)
+        begins = np.searchsorted(held.job, jobs).tolist()
+        ends = np.searchsorted(held.job, jobs, side="right").tolist()
+        for job, begin, end in zip(jobs.tolist(), begins, ends, strict=True):
+            lines = set(zip(held.server[begin:end].tolist(), held.gpus[begin:end].tolist(), strict=True))
+            since = self._since.setdefault(job, {})
+            end_s = float(np.fmin(self.finish[job], now_s))
+            for line in since.keys() - lines:
+                self._spans.append((job, *line, since.pop(line), end_s))
+            for line in lines:
+                since.setdefault(line, now_s)
 
     def outcome(self, end_s: float, remarks: Sequence[str]) -> Outcome:
         """Return the results of the jobs."""
-        self._log(end_s, Lines(_NONE, _NONE, _NONE))
+        self._log(end_s, np.array(list(self._since), np.int64), Lines(_NONE, _NONE, _NONE))
         samples = np.array(self._samples, float).reshape(-1, 4)
         counts = samples[:, 1:].astype(np.int64).T
         spans: Spans | None = None

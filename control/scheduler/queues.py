@@ -48,12 +48,13 @@ class Fifo(Scheduler):
             return state.held
         room = Room(self._cluster, state)
         room.keep(state.held)
+        placed = False
         while waiting.size:
             if not room.free.any():
                 break
             row = int(waiting[0])
             if _place(room, state, row, self._random, fastest=self._fastest):
-                waiting = waiting[1:]
+                waiting, placed = waiting[1:], True
             elif self._backfill:
                 # A job with the same constraints that is as large does not fit either. A larger one may, if
                 # it must stay together: no server may be large enough, and then it takes a rack's servers.
@@ -66,7 +67,9 @@ class Fifo(Scheduler):
                 waiting = waiting[~alike]
             else:
                 break
-        return self._pack(room, state, waiting) if self._packed else room.plan()
+        if self._packed:
+            return self._pack(room, state, waiting)
+        return room.plan() if placed else state.held
 
     def _pack(self, room: Room, state: State, waiting: Whole) -> Assignment:
         """Return the plan in which waiting jobs share GPUs of the jobs with which they keep most of their
