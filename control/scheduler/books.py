@@ -128,6 +128,14 @@ class Books:
         self.active, self.running, self.arrived = _NONE, _NONE, 0
         self.lines = Lines(_NONE, _NONE, _NONE)
         self._spend, self._changed, self._speeds = map(compiler, (loops.spend, loops.changed, loops.speeds))
+        self._changing = {
+            "left_steps": self.left,
+            "attained_gpu_s": self.by.attained,
+            "first_start_s": self.first_start,
+            "idle_since_s": self.idle_since,
+            "starts_s": self.starts,
+        }
+        """Columns of the state that change, for all jobs."""
         self._fixed: dict[str, Any] = {}
         """Columns of the active jobs that do not change, as far as they were read."""
         self._row_of = np.zeros(n, np.int64)
@@ -184,18 +192,10 @@ class Books:
     def column(self, name: str) -> Any:
         """Return a column of the state, by its name."""
         here, by = self.active, self.by
-        if name == "left_steps":
-            return by.left[here]
-        if name == "attained_gpu_s":
-            return by.attained[here]
+        if name in self._changing:
+            return self._changing[name][here]
         if name == "ran_s":
             return by.held[here] - by.restart[here]
-        if name == "first_start_s":
-            return self.first_start[here]
-        if name == "idle_since_s":
-            return self.idle_since[here]
-        if name == "starts_s":
-            return by.starts[here]
         if name not in self._fixed:
             self._fixed[name] = self._of_jobs(name)[here]
         return self._fixed[name]
