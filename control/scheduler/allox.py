@@ -3,8 +3,9 @@
 For: the least mean completion time if types suit jobs differently. A job in the q-th position from the end of
 a GPU's queue delays q jobs, itself included, by its run time. The assignment with the least sum of delays is
 a minimum-cost matching, which scipy solves exactly. Only the first job of each GPU's queue starts, and no
-running job is preempted. Not for: fairness. Source: Le et al., EuroSys 2020, as in Gavel's code (Narayanan et
-al., OSDI 2020), for jobs of one GPU.
+running job is preempted. If several types have free GPUs, a matching takes time that grows with the cube of
+the jobs that are matched, and memory that grows with the square. Not for: fairness. Source: Le et al.,
+EuroSys 2020, as in Gavel's code (Narayanan et al., OSDI 2020), for jobs of one GPU.
 
 Our readings: a gang's time counts once for each of its GPUs, and the gangs that are first in their queues
 start in the order of that time, if they fit.
@@ -49,11 +50,9 @@ class Allox(Scheduler):
 
     def on_round(self, state: State) -> Assignment:
         """Return the running jobs and the jobs that start."""
-        running = state.running()
         room = Room(self._cluster, state)
-        room.keep(running)
-        order = state.by_arrival()
-        waiting = order[~running[order]]
+        room.keep(state.held)
+        waiting = state.waiting()
         free = np.array([room.free_of(kind) for kind in range(len(self._cluster.types))])
         most = self._cluster.capacity(state.up)
         # A gang that fits no type with working servers is not matched: it would keep a GPU for ever.
@@ -85,7 +84,9 @@ def first_in_line(time_s: Real, free: Whole) -> tuple[Whole, Whole]:
     else:
         kind = np.repeat(open_, jobs)
         place = 1 + (np.arange(jobs) // free[open_, None]).ravel()
-        chosen, column = scipy.optimize.linear_sum_assignment(time_s[able][:, kind] * place)
+        costs = time_s[able].take(kind, axis=1)
+        costs *= place
+        chosen, column = scipy.optimize.linear_sum_assignment(costs)
         row, on, position = able[chosen], kind[column], place[column]
     took_s = time_s[row, on]
     # The last position in the queue runs first. As many jobs of a type are first as it has GPUs.

@@ -57,7 +57,8 @@ def _without_small_racks(cluster: Cluster, jobs: Workload, rigid: Flags) -> Work
     """Return the jobs without the types of which no rack holds a gang that must stay together. rigid: jobs
     that are gangs, bool[n]."""
     small = (jobs.gpus[:, None] > _most_gpus(cluster, jobs)) & (jobs.together & rigid)[:, None]
-    return replace(jobs, throughput=np.where(small[:, :, None], 0.0, jobs.throughput))
+    throughput = np.ascontiguousarray(np.where(small[:, :, None], 0.0, jobs.throughput))
+    return replace(jobs, throughput=throughput)
 
 
 class _Present(State):
@@ -75,6 +76,14 @@ class _Present(State):
     def by_arrival(self) -> Whole:
         """Return the rows in the order of arrival, int64[n]. Active jobs are in this order."""
         return np.arange(self.job.size)
+
+    def waiting(self) -> Whole:
+        """Return the rows of the jobs without GPUs in the order of arrival, int64[·]."""
+        return np.flatnonzero(~self.running())
+
+
+def _without(values: Any, row: int) -> Any:
+    return np.concatenate((values[:row], values[row + 1 :]))
 
 
 class Books:
@@ -118,7 +127,15 @@ class Books:
         self.preemptions, self.faulted = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.active, self.running, self.arrived = _NONE, _NONE, 0
         self.lines = Lines(_NONE, _NONE, _NONE)
-        self._spend, self._changed = compiler(loops.spend), compiler(loops.changed)
+        self._spend, self._changed, self._speeds = map(compiler, (loops.spend, loops.changed, loops.speeds))
+        self._changing = {
+            "left_steps": self.left,
+            "attained_gpu_s": self.by.attained,
+            "first_start_s": self.first_start,
+            "idle_since_s": self.idle_since,
+            "starts_s": self.starts,
+        }
+        """Columns of the state that change, for all jobs."""
         self._fixed: dict[str, Any] = {}
         """Columns of the active jobs that do not change, as far as they were read."""
         self._row_of = np.zeros(n, np.int64)
@@ -127,7 +144,8 @@ class Books:
         self._add_down(0, 0)
         self._samples: list[tuple[float, int, int, int]] = []
         self._spans: list[tuple[int, int, int, float, float]] | None = [] if n <= MOST_WITH_SPANS else None
-        self._since: dict[tuple[int, int, int], float] = {}
+        self._since: dict[int, dict[tuple[int, int], float]] = {}
+        """Job → its present lines (server, GPUs) → their begin, s."""
         self._largest = np.array(
             [cluster.server_gpus[cluster.server_type == kind].max(initial=1) for kind in range(kinds)]
         )
@@ -141,13 +159,25 @@ class Books:
         if self.arrival_s() > now_s:
             return False
         last = int(np.searchsorted(self.jobs.submit_s, now_s, side="right"))
-        self._set_active(np.concatenate((self.active, np.arange(self.arrived, last))))
+        come = np.arange(self.arrived, last)
+        self._row_of[come] = np.arange(self.active.size, self.active.size + come.size)
+        self.active = np.concatenate((self.active, come))
+        for name, values in self._fixed.items():
+            self._fixed[name] = np.concatenate((values, self._of_jobs(name)[come]))
         self.arrived = last
         return True
 
-    def _set_active(self, jobs: Whole) -> None:
-        self.active, self._fixed = jobs, {}
-        self._row_of[jobs] = np.arange(jobs.size)
+    def _leave(self, jobs: Whole) -> None:
+        """Remove jobs from the active ones. States keep their columns, so these are copied."""
+        for row in sorted(self._row_of[jobs].tolist(), reverse=True):
+            self.active = _without(self.active, row)
+            self._row_of[self.active[row:]] = np.arange(row, self.active.size)
+            for name, values in self._fixed.items():
+                self._fixed[name] = _without(values, row)
+
+    def _of_jobs(self, name: str) -> Any:
+        """Return a column of the state that does not change, for all jobs."""
+        return getattr(self.jobs, "steps" if name == "total_steps" else name)
 
     def state(self, now_s: float) -> State:
         """Return the state that a scheduler sees. It holds until the books change."""
@@ -162,20 +192,12 @@ class Books:
     def column(self, name: str) -> Any:
         """Return a column of the state, by its name."""
         here, by = self.active, self.by
-        if name == "left_steps":
-            return by.left[here]
-        if name == "attained_gpu_s":
-            return by.attained[here]
+        if name in self._changing:
+            return self._changing[name][here]
         if name == "ran_s":
             return by.held[here] - by.restart[here]
-        if name == "first_start_s":
-            return self.first_start[here]
-        if name == "idle_since_s":
-            return self.idle_since[here]
-        if name == "starts_s":
-            return by.starts[here]
         if name not in self._fixed:
-            self._fixed[name] = getattr(self.jobs, "steps" if name == "total_steps" else name)[here]
+            self._fixed[name] = self._of_jobs(name)[here]
         return self._fixed[name]
 
     def _pairs(self) -> Whole:
@@ -202,7 +224,7 @@ class Books:
         self.first_start[moved] = np.minimum(self.first_start[moved], now_s)
         repaired = self._sharing and self._pair(state, given)
         if stopped.size or moved.size or repaired:
-            self._log(now_s, new)
+            self._log(now_s, np.concatenate((stopped, moved)), new)
             self.lines, self.running = new, runs
             self._run(runs if repaired else moved)
         held = int(self._counted_gpus().sum())
@@ -228,37 +250,25 @@ class Books:
         """Record how fast these running jobs are. A job needs no restart when its partner comes or leaves."""
         if not jobs.size:
             return
-        begin = np.searchsorted(self.lines.job, jobs)
-        lines = np.searchsorted(self.lines.job, jobs, side="right") - begin
-        first = np.cumsum(lines) - lines
-        at = np.repeat(begin - first, lines) + np.arange(lines.sum())
-        job, gpus, kind = (
-            jobs.repeat(lines),
-            self.lines.gpus[at],
-            self.cluster.server_type[self.lines.server[at]],
-        )
-        mixed = np.maximum.reduceat(kind, first) != np.minimum.reduceat(kind, first)
-        gang = self.jobs.gpus[jobs]
-        fewest = -(-gang // self._largest[kind[first]])
-        spread = np.repeat((mixed | (lines > fewest)).astype(np.int64), lines)
-        rate = np.minimum.reduceat(self.jobs.throughput[job, kind, spread], first)
-        self.width[jobs] = np.add.reduceat(gpus, first)
-        paired = np.flatnonzero(self.partner[jobs] >= 0) if self._sharing else _NONE
-        self._own[jobs] = self.width[jobs]
-        self._own[jobs[paired]] /= 2
-        forked = (self.width[jobs] > gang) & (not self._elastic)
-        if forked.any():
-            copies = np.add.reduceat(self.jobs.throughput[job, kind, 0], first) * self._fork_speed
-            rate = np.where(forked, copies, rate)
+        own, types = self.jobs, self.cluster.server_type
+        kind, lines = self._speeds(jobs, self.lines, types, own.throughput, own.gpus, self._largest, self.by)
+        width, gang = self.width[jobs], own.gpus[jobs]
+        self._own[jobs] = width
         if self._elastic:
-            several = (lines > 1).astype(np.int64)
-            grown = self.jobs.elastic.speed_up(jobs, gang, self.width[jobs], several)
-            together = self.jobs.throughput[jobs, kind[first], 0]
-            rate = np.where(self.jobs.elastic.of(jobs) >= 0, together * grown, rate)
+            grown = own.elastic.speed_up(jobs, gang, width, (lines > 1).astype(np.int64))
+            able = own.elastic.of(jobs) >= 0
+            self.rate[jobs] = np.where(able, own.throughput[jobs, kind, 0] * grown, self.rate[jobs])
+        else:
+            for job in jobs[width > gang].tolist():
+                servers = self.lines.server[self.lines.job == job]
+                copies = np.add.reduceat(own.throughput[job, types[servers], 0], [0])
+                self.rate[job] = copies[0] * self._fork_speed
+        paired = np.flatnonzero(self.partner[jobs] >= 0) if self._sharing else _NONE
         if paired.size:
-            kept = self.jobs.sharing.of(jobs[paired], self.partner[jobs[paired]])
-            rate[paired] *= kept[np.arange(paired.size), kind[first[paired]]]
-        self.rate[jobs] = rate
+            of = jobs[paired]
+            self._own[of] /= 2
+            kept = own.sharing.of(of, self.partner[of])
+            self.rate[of] *= kept[np.arange(paired.size), kind[paired]]
 
     def spend(self, passed_s: float, busy_s: Real, restart_s: Real) -> None:
         """Account for a time in which no job's GPUs changed.
@@ -277,7 +287,7 @@ class Books:
         """
         self.finish[jobs] = finish_s
         self.unfinished -= int((jobs < self.until).sum())
-        self._set_active(self.active[np.isnan(self.finish[self.active])])
+        self._leave(jobs)
         self._drop(jobs, now_s)
         if jobs.size and not self.active.size:
             self._samples.append((now_s, 0, 0, 0))
@@ -312,7 +322,7 @@ class Books:
         goes[jobs] = True
         kept = ~goes[self.lines.job]
         self.lines = Lines(*(values[kept] for values in self.lines))
-        self._log(now_s, self.lines)
+        self._log(now_s, jobs, self.lines)
         self.running = self.running[~goes[self.running]]
         left_alone = self.partner[jobs] if self._sharing else _NONE
         left_alone = left_alone[left_alone >= 0]
@@ -320,21 +330,24 @@ class Books:
             self.partner[jobs] = self.partner[left_alone] = -1
             self._run(self.running)
 
-    def _log(self, now_s: float, held: Lines) -> None:
-        """Record the holdings that end and those that begin."""
+    def _log(self, now_s: float, jobs: Whole, held: Lines) -> None:
+        """Record the holdings of these jobs that end and those that begin. held: all holdings from now on."""
         if self._spans is None:
             return
-        lines = set(zip(*(values.tolist() for values in held), strict=True))
-        for line in [line for line in self._since if line not in lines]:
-            begin_s = self._since.pop(line)
-            end_s = float(np.fmin(self.finish[line[0]], now_s))
-            self._spans.append((*line, begin_s, end_s))
-        for line in lines:
-            self._since.setdefault(line, now_s)
+        begins = np.searchsorted(held.job, jobs).tolist()
+        ends = np.searchsorted(held.job, jobs, side="right").tolist()
+        for job, begin, end in zip(jobs.tolist(), begins, ends, strict=True):
+            lines = set(zip(held.server[begin:end].tolist(), held.gpus[begin:end].tolist(), strict=True))
+            since = self._since.setdefault(job, {})
+            end_s = float(np.fmin(self.finish[job], now_s))
+            for line in since.keys() - lines:
+                self._spans.append((job, *line, since.pop(line), end_s))
+            for line in lines:
+                since.setdefault(line, now_s)
 
     def outcome(self, end_s: float, remarks: Sequence[str]) -> Outcome:
         """Return the results of the jobs."""
-        self._log(end_s, Lines(_NONE, _NONE, _NONE))
+        self._log(end_s, np.array(list(self._since), np.int64), Lines(_NONE, _NONE, _NONE))
         samples = np.array(self._samples, float).reshape(-1, 4)
         counts = samples[:, 1:].astype(np.int64).T
         spans: Spans | None = None

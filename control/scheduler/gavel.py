@@ -15,12 +15,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from control.scheduler import programmes
 from control.scheduler.model import Assignment, Cluster, Flags, Real, State, Whole
-from control.scheduler.placement import fill, held_type, settle, together_throughput
+from control.scheduler.placement import fill, held_type, settle, settled, together_throughput
 from control.scheduler.ports import Scheduler
 from control.scheduler.programmes import Demand
 from control.settings import check, parameter
@@ -199,7 +200,7 @@ class Rounds(Scheduler):
         self, cluster: Cluster, seed: int, settings: GavelSettings, policy: Callable[[Cluster], Shares]
     ) -> None:
         self._cluster, self._settings, self._policy = cluster, settings, policy(cluster)
-        self._random = np.random.default_rng(seed)
+        self._random, self._settled = np.random.default_rng(seed), settled
         self._jobs = np.empty(0, np.int64)
         self._up: Flags | None = None
         self._reset_s, self._asked_s = -np.inf, 0.0
@@ -222,7 +223,12 @@ class Rounds(Scheduler):
         given = self._received_s[job].sum(axis=0)
         share = self._received_s[job] / np.maximum(given, 1e-12)
         priority = self._x[job] / np.maximum(share, 1e-12)
-        return settle(self._cluster, state, fill(self._cluster, state, self._orders(state, priority)))
+        wanted = fill(self._cluster, state, self._orders(state, priority))
+        return settle(self._cluster, state, wanted, self._settled)
+
+    def compile(self, compiler: Callable[[Any], Any]) -> None:
+        """Let a backend compile the loop over jobs."""
+        self._settled = compiler(settled)
 
     def remarks(self) -> Sequence[str]:
         """Return the policy's remarks."""

@@ -187,3 +187,37 @@ def changed(old: Lines, new: Lines) -> tuple[Whole, Whole, Whole]:
         runs[jobs] = job
         jobs += 1
     return stopped[:stops], moved[:moves], runs[:jobs]
+
+
+def speeds(
+    jobs: Whole,
+    lines: Lines,
+    server_type: Whole,
+    throughput: Real,
+    gangs: Whole,
+    largest: Whole,
+    by: Ledger,
+) -> tuple[Whole, Whole]:
+    """Record how many GPUs these jobs have, and how fast they are as gangs. Return the type of each job's
+    first line and the number of its lines.
+
+    jobs: sorted ids. throughput, gangs: throughput and GPUs of all jobs, as in Workload. largest: GPUs of the
+    largest server of each type, int64[r].
+    """
+    kinds, counts = np.empty(jobs.size, np.int64), np.empty(jobs.size, np.int64)
+    line = 0
+    for place in range(jobs.size):
+        job = jobs[place]
+        line += np.searchsorted(lines.job[line:], job)
+        first, kind, mixed, width = line, server_type[lines.server[line]], False, 0
+        while line < lines.job.size and lines.job[line] == job:
+            mixed = mixed or server_type[lines.server[line]] != kind
+            width += lines.gpus[line]
+            line += 1
+        spread = 1 if mixed or line - first > -(-gangs[job] // largest[kind]) else 0
+        slowest = np.inf
+        for at in range(first, line):
+            slowest = min(slowest, throughput[job, server_type[lines.server[at]], spread])
+        by.width[job], by.rate[job] = width, slowest
+        kinds[place], counts[place] = kind, line - first
+    return kinds, counts

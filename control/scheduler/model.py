@@ -204,6 +204,11 @@ class State:
         """Return the rows in the order of arrival, int64[n]."""
         return np.lexsort((self.job, self.submit_s))
 
+    def waiting(self) -> Whole:
+        """Return the rows of the jobs without GPUs in the order of arrival, int64[·]."""
+        order = self.by_arrival()
+        return order[~self.running()[order]]
+
     def grown(self, values: Real, fill: float = 0.0) -> Real:
         """Return a scheduler's values by job id, with room for all present jobs; new places hold `fill`."""
         missing = int(self.job.max(initial=-1)) + 1 - len(values)

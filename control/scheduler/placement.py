@@ -6,7 +6,7 @@ arrays; only a job that gets new GPUs costs a step of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -27,9 +27,8 @@ class Room:
         self._rows: list[Whole] = []
         self._lines: list[Lines] = []
 
-    def keep(self, rows: Flags) -> None:
-        """Keep the present GPUs of these jobs. rows: bool[n]."""
-        kept = self._state.held.of(rows)
+    def keep(self, kept: Assignment) -> None:
+        """Keep these of the GPUs that jobs have now."""
         once = kept.counted() if kept.shared.size else slice(None)
         self.free -= np.bincount(kept.server[once], kept.gpus[once], self.free.size).astype(np.int64)
         self._rows.append(kept.row)
@@ -47,10 +46,10 @@ class Room:
         """
         servers, wanted = self._servers[kind], int(self._state.gpus[row])
         free = self.free[servers]
-        whole = free >= wanted
-        if whole.any():
-            best = servers[int(np.where(whole, free, np.iinfo(np.int64).max).argmin())]
-            return np.array([best]), np.array([wanted])
+        whole = np.flatnonzero(free >= wanted)
+        if whole.size:
+            best = whole[free[whole].argmin()]
+            return servers[best : best + 1], np.array([wanted])
         if not self._state.together[row]:
             return _emptiest(servers, free, wanted)
         if not servers.size or wanted <= self._cluster.server_gpus[servers].max():
@@ -141,24 +140,103 @@ def held_lines(state: State) -> dict[int, Lines]:
     return dict(zip(rows.tolist(), parts, strict=False))
 
 
-def settle(cluster: Cluster, state: State, wanted: Whole) -> Assignment:
+def settle(
+    cluster: Cluster, state: State, wanted: Whole, settled: Callable[..., tuple[Whole, Whole, Whole, bool]]
+) -> Assignment:
     """Return GPUs for the jobs that were chosen by counting.
 
-    wanted: type for each job, −1 for none, int64[n]. A job that already runs on it keeps its servers. The
-    others are placed, larger gangs first. If a gang that must stay together finds no place among the jobs
-    that keep theirs, smaller jobs make room for it. Even then it may find none.
+    wanted: type for each job, −1 for none, int64[n]. settled: the function below, perhaps compiled. If a gang
+    that must stay together finds no place among the jobs that keep theirs, smaller jobs make room for it.
+    Even then it may find none.
     """
-    room = Room(cluster, state)
-    stays = (wanted >= 0) & (held_type(cluster, state) == wanted)
-    room.keep(stays)
-    fresh = np.flatnonzero((wanted >= 0) & ~stays)
-    order = np.lexsort((state.job[fresh], state.submit_s[fresh], -state.gpus[fresh]))
-    placed = [room.place(row, (int(wanted[row]),)) for row in fresh[order].tolist()]
-    plan = room.plan()
-    if all(placed):
+    held = state.held
+    row, server, gpus, whole = settled(
+        wanted, held.row, held.server, held.gpus, state.job, state.submit_s, state.gpus, state.together,
+        state.up, cluster.server_gpus, cluster.server_type, cluster.rack,
+    )  # fmt: skip
+    plan = Assignment(row, server, gpus)
+    if whole:
         return plan
-    moved = _larger_first(cluster, state, wanted, stays)
+    moved = _larger_first(cluster, state, wanted, held_type(cluster, state) == wanted)
     return moved if moved.gpus.sum() > plan.gpus.sum() else plan
+
+
+def settled(
+    wanted: Whole,
+    held_row: Whole,
+    held_server: Whole,
+    held_gpus: Whole,
+    job: Whole,
+    submit_s: Real,
+    gpus: Whole,
+    together: Flags,
+    up: Flags,
+    server_gpus: Whole,
+    server_type: Whole,
+    rack: Whole,
+) -> tuple[Whole, Whole, Whole, bool]:
+    """Return the row, the server and the GPUs of each line, sorted by row and server, and whether all wanted
+    jobs have GPUs.
+
+    A job that already runs on its type keeps its servers. The others are placed as by `Room.find`, larger
+    gangs first. The arguments are those of `settle`, and fields of State and Cluster.
+    """
+    on = np.full(wanted.size, -1)
+    for line in range(held_row.size):
+        on[held_row[line]] = server_type[held_server[line]]
+    free = np.where(up, server_gpus, 0)
+    lines = [
+        (held_row[line], held_server[line], held_gpus[line])
+        for line in range(held_row.size)
+        if 0 <= wanted[held_row[line]] == on[held_row[line]]
+    ]
+    for _, server, taken in lines:
+        free[server] -= taken
+    fresh = [
+        (-gpus[row], submit_s[row], job[row], row)
+        for row in range(wanted.size)
+        if 0 <= wanted[row] != on[row]
+    ]
+    fresh.sort()
+    complete = True
+    for asks, _, _, row in fresh:
+        left, kind, best, largest, most = -asks, wanted[row], -1, 0, 0
+        for server in range(free.size):
+            if server_type[server] == kind:
+                largest = max(largest, server_gpus[server])
+                most += free[server]
+                if free[server] >= left and (best < 0 or free[server] < free[best]):
+                    best = server
+        inside = -1
+        if best < 0 and together[row]:
+            # The gang takes servers of the rack with the least GPUs that are enough.
+            sums = np.zeros(rack.max() + 1, np.int64)
+            for server in range(free.size):
+                if server_type[server] == kind:
+                    sums[rack[server]] += free[server]
+            most = 0
+            for place in range(sums.size):
+                if largest < left <= sums[place] and (inside < 0 or sums[place] < sums[inside]):
+                    inside, most = place, sums[place]
+        if best < 0 and most < left:
+            complete = False
+            continue
+        while left > 0:
+            if best < 0:
+                for server in range(free.size):
+                    there = server_type[server] == kind and (inside < 0 or rack[server] == inside)
+                    if there and (best < 0 or free[server] > free[best]):
+                        best = server
+            taken = min(free[best], left)
+            lines.append((row, best, taken))
+            free[best] -= taken
+            left -= taken
+            best = -1
+    lines.sort()
+    made = np.empty((3, len(lines)), np.int64)
+    for line in range(len(lines)):
+        made[0, line], made[1, line], made[2, line] = lines[line]
+    return made[0], made[1], made[2], complete
 
 
 def _larger_first(cluster: Cluster, state: State, wanted: Whole, stays: Flags) -> Assignment:

@@ -91,7 +91,7 @@ class Pollux(Scheduler):
         choose first."""
         sized = replace(state, gpus=np.where(gpus > 0, gpus, state.gpus))
         room = Room(self._cluster, sized)
-        room.keep(stays & (gpus > 0))
+        room.keep(state.held.of(stays & (gpus > 0)))
         fresh = np.flatnonzero((gpus > 0) & ~stays)
         for row in fresh[np.lexsort((state.job[fresh], state.submit_s[fresh], -gpus[fresh]))].tolist():
             room.place(row, (int(kind[row]),))

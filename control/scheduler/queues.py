@@ -43,19 +43,18 @@ class Fifo(Scheduler):
 
     def on_round(self, state: State) -> Assignment:
         """Return the running jobs and the jobs that fit now, in the order of arrival."""
-        running = state.running()
-        order = state.by_arrival()
-        waiting = order[~running[order]]
+        waiting = state.waiting()
         if not waiting.size and not self._packed:
             return state.held
         room = Room(self._cluster, state)
-        room.keep(running)
+        room.keep(state.held)
+        placed = False
         while waiting.size:
             if not room.free.any():
                 break
             row = int(waiting[0])
             if _place(room, state, row, self._random, fastest=self._fastest):
-                waiting = waiting[1:]
+                waiting, placed = waiting[1:], True
             elif self._backfill:
                 # A job with the same constraints that is as large does not fit either. A larger one may, if
                 # it must stay together: no server may be large enough, and then it takes a rack's servers.
@@ -68,7 +67,9 @@ class Fifo(Scheduler):
                 waiting = waiting[~alike]
             else:
                 break
-        return self._pack(room, state, waiting) if self._packed else room.plan()
+        if self._packed:
+            return self._pack(room, state, waiting)
+        return room.plan() if placed else state.held
 
     def _pack(self, room: Room, state: State, waiting: Whole) -> Assignment:
         """Return the plan in which waiting jobs share GPUs of the jobs with which they keep most of their
@@ -105,13 +106,11 @@ class Yarn(Scheduler):
 
     def on_round(self, state: State) -> Assignment:
         """Return the running jobs and the heads of queues that fit now."""
-        running = state.running()
-        order = state.by_arrival()
-        waiting = order[~running[order]]
+        running, waiting = state.running(), state.waiting()
         if not waiting.size:
             return state.held
         room = Room(self._cluster, state)
-        room.keep(running)
+        room.keep(state.held)
         queues = self._cluster.queue_share.size
         used = np.bincount(state.queue[running], state.gpus[running], queues)
         most = self._cluster.queue_most * self._cluster.capacity(state.up).sum()

@@ -5,10 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from control import scheduler as schedulers
 from control.scheduler.model import Assignment, Cluster, State
+from control.scheduler.tiresias import chosen
 from tests.control.scheduler.worlds import after, cluster, lines, state, table, worlds
+from twin.containers.compiled import compiled
 
 
 def tiresias(where, **own):
@@ -62,6 +65,42 @@ def test_nobody_waits_who_fits_on_idle_gpus(world: tuple[Cluster, State]) -> Non
     waiting = np.setdiff1d(np.arange(len(before)), given.row)
     fits = (before.gpus[waiting, None] <= idle) & (before.throughput[waiting, :, 0] > 0)
     assert not fits.any()
+
+
+@given(worlds(), st.integers(0, 2**31))
+@settings(max_examples=200, deadline=None)
+def test_jobs_are_asked_queue_by_queue_and_first_started_first(
+    world: tuple[Cluster, State], seed: int
+) -> None:
+    where, before = world
+    n, numbers = len(before), np.random.default_rng(seed)
+    queue, place = numbers.integers(0, 3, n), numbers.permutation(n)
+    first_start_s = numbers.choice([1.0, 2.0, 3.0, np.inf], n)
+    held = schedulers.make("fifo-backfill", where, 0).on_round(before).of(numbers.random(n) < 0.7)
+    capacity, expected = where.capacity(before.up), [-1] * n
+    on = dict(zip(held.row.tolist(), where.server_type[held.server].tolist(), strict=True))
+    left = dict(enumerate(capacity.tolist()))
+    idle = {kind: left[kind] - sum(int(before.gpus[row]) for row in on if on[row] == kind) for kind in left}
+    for at in sorted(range(n), key=lambda at: (queue[place[at]], first_start_s[place[at]], at)):
+        row = int(place[at])
+        asks, able = int(before.gpus[row]), before.throughput[row, :, 0] > 0
+        kind = on.get(row, -1)
+        if kind < 0 or not able[kind] or left[kind] < asks:
+            if kind >= 0:
+                idle[kind] += asks
+            fits = [other for other in left if able[other] and left[other] >= asks]
+            if not fits:
+                continue
+            kind = next((other for other in fits if idle[other] >= asks), fits[0])
+            idle[kind] -= asks
+        expected[row] = kind
+        left[kind] -= asks
+    for function in (chosen, compiled(chosen)):
+        wanted = function(
+            queue, 3, place, held.row, held.server, first_start_s, before.gpus, before.throughput,
+            before.up, where.server_gpus, where.server_type, len(where.types),
+        )  # fmt: skip
+        assert wanted.tolist() == expected
 
 
 def test_what_does_not_fit_is_skipped() -> None:
