@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError, WrapValidator
 from traces import rows
 from traces.parquet_file import is_parquet, opened
 from twinbed import TraceError
-from twinbed.text import printable
+from twinbed.text import continued, printable
 
 Currency = Literal["USD"]
 """The only currency. A conversion would need a rate and its date, which no table here has."""
@@ -173,7 +173,7 @@ def checked(checker: TypeAdapter[_T], values: Mapping[str, Any], row: str) -> _T
         first = error.errors()[0]
         key, value = ".".join(map(str, first["loc"])), first["input"]
         given = f" {value!r}" if isinstance(value, str) else ""
-        raise TraceError(f"{row}: {key}{given}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+        raise TraceError(f"{row}: {key}{given}: {continued(first['msg'])}") from None
 
 
 def listing(values: Mapping[str, Any], row: str) -> Listing:
