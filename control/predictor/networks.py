@@ -120,11 +120,12 @@ class Network(nn.Module):
         place, shapes = self._places
         sizes = [prod(shape) for shape in shapes]
         own = torch.cat([parameter.flatten() for parameter in self.branches.parameters()])
-        whole = own.new_zeros(sum(sizes)).index_copy(0, place, own).split(sizes)
+        whole = torch.split_with_sizes(own.new_zeros(sum(sizes)).index_copy(0, place, own), sizes)
         weights = [part.view(shape) for part, shape in zip(whole, shapes, strict=True)]
         start = own.new_zeros(2, len(series), _RECURRENT * len(_BRANCHES))
         _, last, _ = torch.lstm(series, (start, start), weights, True, 1, 0.0, self.training, True, True)
-        return last.unflatten(2, (len(_BRANCHES), _RECURRENT)).permute(1, 2, 0, 3).flatten(1)
+        by_branch: Tensor = last.reshape(2, len(series), len(_BRANCHES), _RECURRENT)
+        return by_branch.permute(1, 2, 0, 3).flatten(1)
 
 
 def _places(branches: nn.ModuleDict) -> tuple[Tensor, list[tuple[int, ...]]]:
