@@ -34,6 +34,7 @@ from traces.readers import (
 from traces.schema import UsageTrace, validate
 from twinbed import TraceError
 from twinbed.own import find
+from twinbed.text import continued
 
 RECORDED = Path(__file__).parent / "recorded"
 """The recordings that ship with twinbed."""
@@ -304,7 +305,7 @@ def _called(
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        problem = first["msg"].lower()
+        problem = continued(first["msg"])
         if first["type"] == "unexpected_keyword_argument":
             known = [*signature(function).parameters][1:]
             problem = f"unknown; there are {', '.join((*known, *SELECTION))}"

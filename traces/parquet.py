@@ -26,6 +26,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from traces import parquet_file
 from traces.schema import MOST_READ_CELLS, QUANTITIES, Floats, UsageTrace, validate
 from twinbed import BackendError, TraceError
+from twinbed.text import continued
 from twinbed.writing import whole
 
 SCHEMA_VERSION = 1
@@ -167,7 +168,8 @@ def _head(path: Path, schema: pa.Schema) -> _Head:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         key = ".".join(map(str, first["loc"]))
-        raise TraceError(f"{path}: its 'twinbed' metadata: {key}: {first['msg'].lower()}") from None
+        named = f"{key}: " if key else ""
+        raise TraceError(f"{path}: its 'twinbed' metadata: {named}{continued(first['msg'])}") from None
     missing = [name for name in COLUMNS if name not in schema.names]
     if missing:
         raise TraceError(f"{path}: columns missing from the trace: {', '.join(missing)}")

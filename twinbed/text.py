@@ -34,3 +34,9 @@ def counted(number: float, noun: str, nouns: str = "") -> str:
 def are(number: int) -> str:
     """Return the verb of a counted noun."""
     return "is" if number == 1 else "are"
+
+
+def continued(text: str) -> str:
+    """Return a sentence without the capital at its beginning, to follow a colon. Names and values within it
+    stay as they are."""
+    return text[:1].lower() + text[1:]

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
+from math import prod
 
 import numpy as np
 import torch
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from control.jobs import Objective
-from control.predictor.features import SERIES
+from control.predictor.features import SERIES, SERIES_COLUMNS
 from twinbed import ScenarioError
 
 _BRANCHES = {
@@ -94,6 +96,7 @@ class Network(nn.Module):
                 for name, columns in _BRANCHES.items()
             }
         )
+        self._places = _places(self.branches)
         joined = _DENSE + 2 * _RECURRENT * len(_BRANCHES)
         self.head = nn.Sequential(
             _dense(joined, (_STATIC, _DENSE), batch_norm=norm is Norm.ALL), nn.Linear(_DENSE, 1)
@@ -104,13 +107,42 @@ class Network(nn.Module):
 
         static: [n, f]; series: of the J jobs, [J, points, c]; job: position of each row's job, [n].
         """
-        last = []
-        for name, columns in _BRANCHES.items():
-            _, (state, _) = self.branches[name](series[:, :, list(columns)])
-            last.append(torch.cat((state[0], state[1]), dim=1))
-        joined = torch.cat((self.static(static), torch.cat(last, dim=1)[job]), dim=1)
+        joined = torch.cat((self.static(static), self._last_states(series)[job]), dim=1)
         out: Tensor = self.head(joined).squeeze(-1)
         return out if self.kind.classifies else nn.functional.softplus(out)
+
+    def _last_states(self, series: Tensor) -> Tensor:
+        """Return the last states of all branches, [J, 2 · _RECURRENT · branches], each in both directions.
+
+        One LSTM with the parameters of all branches, and 0 between them, takes half the time of four: with so
+        small matrices the calls cost more than the arithmetic.
+        """
+        place, shapes = self._places
+        sizes = [prod(shape) for shape in shapes]
+        own = torch.cat([parameter.flatten() for parameter in self.branches.parameters()])
+        whole = torch.split_with_sizes(own.new_zeros(sum(sizes)).index_copy(0, place, own), sizes)
+        weights = [part.view(shape) for part, shape in zip(whole, shapes, strict=True)]
+        start = own.new_zeros(2, len(series), _RECURRENT * len(_BRANCHES))
+        _, last, _ = torch.lstm(series, (start, start), weights, True, 1, 0.0, self.training, True, True)
+        by_branch: Tensor = last.reshape(2, len(series), len(_BRANCHES), _RECURRENT)
+        return by_branch.permute(1, 2, 0, 3).flatten(1)
+
+
+def _places(branches: nn.ModuleDict) -> tuple[Tensor, list[tuple[int, ...]]]:
+    """Return where the parameters of all branches lie in those of one LSTM, and the shapes of the latter."""
+    width, start = _RECURRENT * len(_BRANCHES), 0
+    columns = {"weight_ih": SERIES_COLUMNS, "weight_hh": width, "bias_ih": 1, "bias_hh": 1}
+    places: dict[str, Tensor] = {}
+    shapes: list[tuple[int, ...]] = []
+    for end, (kind, count) in product(("l0", "l0_reverse"), columns.items()):
+        whole = start + torch.arange(4 * width * count).view(4, len(_BRANCHES), _RECURRENT, count)
+        for number, (name, read) in enumerate(_BRANCHES.items()):
+            states = range(number * _RECURRENT, (number + 1) * _RECURRENT)
+            own = {"weight_ih": read, "weight_hh": states}.get(kind, (0,))
+            places[f"{name}.{kind}_{end}"] = whole[:, number, :, list(own)].flatten()
+        shapes.append((4 * width, count) if count > 1 else (4 * width,))
+        start += whole.numel()
+    return torch.cat([places[name] for name, _ in branches.named_parameters()]), shapes
 
 
 def _dense(inputs: int, widths: tuple[int, ...], *, batch_norm: bool) -> nn.Sequential:

@@ -6,7 +6,7 @@ transfer.py). Source: Rasmussen and Williams, Gaussian Processes for Machine Lea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,14 +82,40 @@ class Kernel:
 
     def __call__(self, left: Features, right: Features) -> Real:
         """Return the covariance between two sets of candidates without noise, float64[n, m]."""
+        r = self._distance(left, right)
+        covariance: Real = (1 + r + r**2 / 3) * np.exp(-r) * self._height(left, right)
+        return covariance
+
+    def slopes(self, x: Features, weight: Real) -> Real:
+        """Return the derivatives of the sum of weight × covariance, float64[1 + p], or [2 + p] with types.
+
+        They are by the logarithms of variance and lengths, and by the logit of type_share if it is not 0.
+        weight: symmetric, float64[n, n].
+        """
+        r, height = self._distance(x, x), self._height(x, x)
+        decay = np.exp(-r) * height * weight
+        covariance = (1 + r + r**2 / 3) * decay
+        near, scaled = 5 / 3 * (1 + r) * decay, x.values / self.lengths
+        # The sum of near[i, j] (scaled[i] - scaled[j])² over all pairs.
+        by_length = 2 * (near.sum(axis=1) @ scaled**2 - (scaled * (near @ scaled)).sum(axis=0))
+        slopes = np.append(covariance.sum(), by_length)
+        if not self.type_share:
+            return slopes
+        return np.append(slopes, -self.type_share * covariance[x.kind[:, None] != x.kind[None, :]].sum())
+
+    def _distance(self, left: Features, right: Features) -> Real:
+        """Return the distance in length scales, times √5, float64[n, m]."""
         a, b = left.values / self.lengths, right.values / self.lengths
         squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T
-        r = np.sqrt(5 * np.maximum(squared, 0.0))
-        covariance: Real = self.variance * (1 + r + r**2 / 3) * np.exp(-r)
-        if self.type_share:
-            same = left.kind[:, None] == right.kind[None, :]
-            covariance *= np.where(same, 1.0, 1.0 - self.type_share)
-        return covariance
+        distance: Real = np.sqrt(5 * np.maximum(squared, 0.0))
+        return distance
+
+    def _height(self, left: Features, right: Features) -> Real | float:
+        """Return the covariance at distance 0, float64[n, m] or a number for all."""
+        if not self.type_share:
+            return self.variance
+        same = left.kind[:, None] == right.kind[None, :]
+        return self.variance * np.where(same, 1.0, 1.0 - self.type_share)
 
 
 def fit(x: Features, draws: Sequence[tuple[Whole, Real]], start: Kernel, *, level_variance: float) -> Kernel:
@@ -99,41 +125,58 @@ def fit(x: Features, draws: Sequence[tuple[Whole, Real]], start: Kernel, *, leve
     start: kernel at which the optimiser begins, and the prior's median; type_share is fitted only if it is
     not 0.
     level_variance: prior variance of each draw's own constant mean.
-
-    Draws at the same positions share one factorisation.
     """
-    together: dict[bytes, tuple[Whole, list[Real]]] = {}
-    for positions, values in draws:
-        together.setdefault(positions.tobytes(), (positions, []))[1].append(values)
-    blocks = [
-        (np.ix_(positions, positions), np.diag_indices(positions.size), np.column_stack(values))
-        for positions, values in together.values()
-    ]
-    at = _theta(start)
-    precision = np.full(at.size, _LENGTH_PRECISION)
-    precision[:2] = _VARIANCE_PRECISION
-
-    def loss(theta: Real) -> float:
-        kernel = _kernel(theta, start)
-        covariance = kernel(x, x)
-        total = 0.5 * float((((theta - at) * precision) ** 2).sum())
-        for block, diagonal, values in blocks:
-            a = covariance[block] + level_variance
-            a[diagonal] += kernel.noise
-            try:
-                lower = np.linalg.cholesky(a)
-            except np.linalg.LinAlgError:
-                return _IMPOSSIBLE
-            z = solve_triangular(lower, values, lower=True, check_finite=False)
-            total += 0.5 * float((z**2).sum()) + values.shape[1] * float(np.log(np.diag(lower)).sum())
-        return total
-
+    at = parameters(start)
+    loss = evidence(x, draws, start, level_variance=level_variance)
     bounds = [(value - 7, value + 7) for value in at]
-    fitted = minimize(loss, at, method="L-BFGS-B", bounds=bounds, options={"maxiter": _ITERATIONS})
+    fitted = minimize(loss, at, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _ITERATIONS})
     return _kernel(fitted.x, start)
 
 
-def _theta(kernel: Kernel) -> Real:
+def evidence(
+    x: Features, draws: Sequence[tuple[Whole, Real]], start: Kernel, *, level_variance: float
+) -> Callable[[Real], tuple[float, Real]]:
+    """Return the negative log posterior of a kernel, as a function of its `parameters`, with its gradient.
+
+    The arguments are those of `fit`. Draws at the same positions share one factorisation. Source: Rasmussen
+    and Williams 2006 §5.4.1 for the gradient.
+    """
+    used = np.unique(np.concatenate([np.empty(0, np.int64), *(positions for positions, _ in draws)]))
+    known = x.take(used)
+    together: dict[bytes, tuple[Whole, list[Real]]] = {}
+    for positions, values in draws:
+        place = np.searchsorted(used, positions)
+        together.setdefault(place.tobytes(), (place, []))[1].append(values)
+    blocks = [(np.ix_(place, place), np.column_stack(values)) for place, values in together.values()]
+    at = parameters(start)
+    precision = np.full(at.size, _LENGTH_PRECISION)
+    precision[:2] = _VARIANCE_PRECISION
+
+    def loss(theta: Real) -> tuple[float, Real]:
+        kernel = _kernel(theta, start)
+        covariance = kernel(known, known)
+        away = (theta - at) * precision
+        total, weight, by_noise = 0.5 * float(away @ away), np.zeros_like(covariance), 0.0
+        for block, values in blocks:
+            identity = np.eye(len(values))
+            try:
+                lower = np.linalg.cholesky(covariance[block] + level_variance + kernel.noise * identity)
+            except np.linalg.LinAlgError:
+                return _IMPOSSIBLE, np.zeros_like(theta)
+            solved = cho_solve((lower, True), np.column_stack([values, identity]), check_finite=False)
+            fitted, inverse = solved[:, : values.shape[1]], solved[:, values.shape[1] :]
+            total += 0.5 * float((values * fitted).sum())
+            total += values.shape[1] * float(np.log(np.diag(lower)).sum())
+            by_covariance = 0.5 * (values.shape[1] * inverse - fitted @ fitted.T)
+            np.add.at(weight, block, by_covariance)
+            by_noise += kernel.noise * float(np.trace(by_covariance))
+        return total, away * precision + np.insert(kernel.slopes(known, weight), 1, by_noise)
+
+    return loss
+
+
+def parameters(kernel: Kernel) -> Real:
+    """Return the logarithms of variance, noise and lengths, and the logit of type_share if it is not 0."""
     theta = np.log(np.concatenate([[kernel.variance, kernel.noise], kernel.lengths]))
     return np.append(theta, logit(kernel.type_share)) if kernel.type_share else theta
 

@@ -125,7 +125,9 @@ class Prior:
     def mean(self, components: Whole, rows: Whole | slice) -> Real:
         """Return prior means of some components at some candidates, log seconds, float64[c', n']."""
         part = self.candidates if isinstance(rows, slice) else self.candidates.take(rows)
-        chosen, back = np.unique(self.law[components], return_inverse=True)
+        chosen, back = np.arange(self.middle.size), self.law[components]
+        if components.size < chosen.size:
+            chosen, back = np.unique(back, return_inverse=True)
         shape = log_time(self.laws.take(chosen), part, self.at) - self.middle[chosen][:, None]
         mean: Real = shape[back] + self.residual_means[:, rows][self.residual[components]] + self.level
         return mean
@@ -285,11 +287,12 @@ def _fit(
     weights, residual = np.full((jobs, count), 1 / count), np.zeros((jobs, shape.shape[1]))
     prior, kernel, near = np.full(count, 1 / count), start, weights
     for _ in range(_ROUNDS):
-        for job in range(jobs):
-            rows = np.flatnonzero(past.ended[job])
-            weights[job] = _law_weights(past.log_time[job, rows], shape[:, rows], x.take(rows), kernel, prior)
-            rest = past.log_time[job, rows] - (weights[job] @ shape)[rows]
-            residual[job, rows] = rest - rest.mean()
+        for ended in np.unique(past.ended, axis=0):
+            alike, rows = np.flatnonzero((past.ended == ended).all(axis=1)), np.flatnonzero(ended)
+            values = past.log_time[np.ix_(alike, rows)]
+            weights[alike] = _law_weights(values, shape[:, rows], x.take(rows), kernel, prior)
+            rest = values - weights[alike] @ shape[:, rows]
+            residual[np.ix_(alike, rows)] = rest - rest.mean(axis=1, keepdims=True)
         draws = [(np.flatnonzero(past.ended[job]), residual[job, past.ended[job]]) for job in range(jobs)]
         kernel = fit(x, draws, start, level_variance=_LEVEL_VARIANCE)
         near = np.array([smoothed(points, job) for job in weights])
@@ -298,13 +301,19 @@ def _fit(
 
 
 def _law_weights(values: Real, shape: Real, x: Features, kernel: Kernel, prior: Real) -> Real:
-    """Return the posterior weights of k laws given one job's log times, float64[k]."""
+    """Return the posterior weights of k laws given the log times of m jobs at n candidates, float64[m, k].
+
+    values: float64[m, n]. shape: float64[k, n].
+    """
     inverse = np.linalg.inv(_noisy(kernel, x))
-    rest = values - shape
-    rest -= rest.mean(axis=1, keepdims=True)
-    score = np.log(prior) - 0.5 * np.einsum("kn,kn->k", rest @ inverse, rest)
-    likely = np.exp(score - score.max())
-    weights: Real = likely / likely.sum()
+    # A job's level is free, so the means of rows and columns are taken out.
+    inverse -= inverse.mean(axis=0)
+    inverse -= inverse.mean(axis=1, keepdims=True)
+    scaled = shape @ inverse
+    apart = np.einsum("kn,kn->k", scaled, shape) - 2 * values @ scaled.T
+    score = np.log(prior) - 0.5 * apart
+    likely = np.exp(score - score.max(axis=1, keepdims=True))
+    weights: Real = likely / likely.sum(axis=1, keepdims=True)
     return weights
 
 

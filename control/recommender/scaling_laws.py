@@ -125,9 +125,12 @@ def log_time(laws: Laws, candidates: Candidates, at: Reference) -> Real:
     machines = candidates.count.astype(np.float64)
     speed = np.nan_to_num(machines * candidates.vcpus / at.vcpus, nan=1.0)
     memory = np.nan_to_num(candidates.memory_gib, nan=np.inf)
-    usable = np.maximum(memory[None, :] - laws.reserved_gib[:, None], _LEAST_USABLE * memory[None, :])
-    short = (laws.need_log_gib[:, None] - np.log(machines * usable)) / laws.width[:, None]
-    parallel = (1 - laws.serial)[:, None] / speed[None, :] * np.exp(laws.penalty[:, None] * expit(short))
+    cliff = np.flatnonzero(laws.penalty)
+    left_gib = memory[None, :] - laws.reserved_gib[cliff, None]
+    usable = np.maximum(left_gib, _LEAST_USABLE * memory[None, :])
+    short = (laws.need_log_gib[cliff, None] - np.log(machines * usable)) / laws.width[cliff, None]
+    parallel = (1 - laws.serial)[:, None] / speed[None, :]
+    parallel[cliff] *= np.exp(laws.penalty[cliff, None] * expit(short))
     time: Real = np.log(
         laws.serial[:, None] + parallel + laws.overhead[:, None] * (machines / at.machines)[None, :]
     )

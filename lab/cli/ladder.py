@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit, flag, option, usable
 from twinbed import ScenarioError
 
@@ -44,7 +46,9 @@ def ladder(
             "Several jobs in place of --work (CSV: name, arrival_h, work_h, deadline_h), at the last step.",
         ),
     ] = None,
-    budget: Annotated[float | None, option("USD", "Largest cost of all --jobs.", callback=usable)] = None,
+    budget: Annotated[
+        float | None, option("USD", "Largest cost of all --jobs.", min=0.0, callback=usable)
+    ] = None,
     moves: Annotated[bool, flag("--moves", "Show every stay, its reason, and both prices of work.")] = False,
     catalogue: Annotated[Path | None, option("FILE", "Your own prices, CSV or Parquet.")] = None,
     form: FormatOption = Format.TABLE,
@@ -53,7 +57,8 @@ def ladder(
     """Show what a job of one GPU would have cost, from one GPU type at home to moving across clouds.
 
     The steps are baseline, gpu_type, packed (larger machines, at the price of one GPU), multi_cloud (other
-    regions and clouds, chosen once) and dynamic (chosen again at every interval).
+    regions and clouds, chosen once) and dynamic (chosen again at every interval). The exit code is 1 if no
+    step or job can be done.
     """
     import math
 
@@ -90,3 +95,5 @@ def ladder(
                 listed, offers, asked, at_s, intervals[0], math.inf if budget is None else budget
             )
     emit(climbing.table(rows, offers, asked, moves=moves, jobs=jobs is not None), form)
+    if not any(row.ride for row in rows):
+        raise typer.Exit(1)

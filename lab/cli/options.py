@@ -169,6 +169,14 @@ def usable(value: float | None) -> float | None:
     return value
 
 
+def positive(value: float | None) -> float | None:
+    """Return an option's number. Raises BadParameter for 0 and less, and as `usable` does."""
+    usable(value)
+    if value is not None and value <= 0:
+        raise typer.BadParameter(f"{value:g} is not above 0")
+    return value
+
+
 def open_store(location: str | None) -> RunStore:
     """Return the run store that `--store` names."""
     from lab.runs.stores import store_at

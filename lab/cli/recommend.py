@@ -16,7 +16,17 @@ import typer
 from control.objective import Objective
 from control.recommender import RECOMMENDERS
 from lab.cli import config
-from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option, usable
+from lab.cli.options import (
+    Format,
+    FormatOption,
+    NoProgressOption,
+    argument,
+    emit,
+    flag,
+    option,
+    positive,
+    usable,
+)
 from lab.cloud.search import Backend
 from twinbed import ScenarioError
 
@@ -27,9 +37,11 @@ def recommend(
     job: Annotated[Path, argument("JOB", "A job's file, or a shipped job's name.")],
     by: Annotated[Objective, option("|".join(Objective), "Quantity to minimise.")] = Objective.COST,
     deadline: Annotated[str | None, option("TIME", "Longest time of the job, e.g. 6h or 90m.")] = None,
-    budget: Annotated[float | None, option("USD", "Largest cost of the whole job.", callback=usable)] = None,
+    budget: Annotated[
+        float | None, option("USD", "Largest cost of the whole job.", callback=positive)
+    ] = None,
     budget_per_hour: Annotated[
-        float | None, option("USD", "Largest price of the cluster.", callback=usable)
+        float | None, option("USD", "Largest price of the cluster.", callback=positive)
     ] = None,
     region: Annotated[
         str, flag("--region", "Region of the prices.", envvar=config.VARIABLES["region"])
@@ -108,7 +120,7 @@ def recommend(
         str, option("TIME", "Lease of a trial: its instances then end by themselves.")
     ] = "30m",
     cap: Annotated[
-        float | None, option("USD", "Largest cost of all trials of --search.", callback=usable)
+        float | None, option("USD", "Largest cost of all trials of --search.", callback=positive)
     ] = None,
     real: Annotated[bool, flag("--real", "Let --backend gcloud spend real money, up to --cap.")] = False,
     zone: Annotated[str, flag("--zone", "Zone of --backend gcloud.")] = "",

@@ -60,7 +60,7 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
     Returns the choices and a place for a button, above rarely changed widgets. The address keeps the choices.
     """
     job, job_file = _job()
-    offered, narrowed, gpu = _narrowed(catalogue)
+    offered, narrowed, kept = _narrowed(catalogue)
     regions = offered.distinct("region")
     usual = regions.index(_REGION) if _REGION in regions else 0
     region = st.selectbox("Region", regions, index=usual, key=f"cloud_region{narrowed}", bind=_BIND)
@@ -88,7 +88,12 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
         "Budget ($)", 0.01, value=None, placeholder="none", key="cloud_budget", bind=_BIND
     )
     below = st.container()
-    names = list(offered.types(region, market))
+    # Two providers may have a type of one name, so names are those of the whole catalogue.
+    names = [
+        name
+        for name, listing in catalogue.types(region, market).items()
+        if all(getattr(listing, column) == value for column, value in kept.items())
+    ]
     with st.expander("Which clusters"):
         types = st.multiselect(
             "Instance types",
@@ -134,7 +139,7 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
         local_run,
         str(region),
         str(market),
-        tuple(types or (names if gpu else ())),
+        tuple(types or (names if "gpu_model" in kept else ())),
         tuple(sorted(workers)),
         str(server),
         Objective(objective),
@@ -145,10 +150,10 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
     return chosen, below
 
 
-def _narrowed(catalogue: Catalogue) -> tuple[Catalogue, str, str]:
+def _narrowed(catalogue: Catalogue) -> tuple[Catalogue, str, dict[str, str]]:
     """Show the choice of a cloud and a GPU. Returns the prices of this cloud and GPU only, a suffix for the
-    keys of what depends on them, and the GPU, "" for any type."""
-    keys, value = "", ""
+    keys of what depends on them, and the chosen values by column."""
+    keys, kept = "", {}
     for (column, label), place in zip(
         (("provider", "Cloud"), ("gpu_model", "GPU")), st.columns(2), strict=True
     ):
@@ -163,7 +168,8 @@ def _narrowed(catalogue: Catalogue) -> tuple[Catalogue, str, str]:
         if value:
             catalogue = replace(catalogue, prices=catalogue.prices[catalogue.prices[column] == value])
             keys += f"_{value.replace(' ', '-')}"
-    return catalogue, keys, value
+            kept[column] = value
+    return catalogue, keys, kept
 
 
 def question(chosen: Choices) -> Question | None:

@@ -142,6 +142,39 @@ def test_a_row_of_a_parquet_table_is_checked_when_it_is_used(
         table.listings(table.read(tmp_path / "own.parquet"))
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("price_per_h", -1.0, "price_per_h: input should be greater than 0"),
+        ("price_per_h", float("nan"), "price_per_h '': input should be a valid number"),
+        ("market", "Spot", "market 'Spot': input should be 'on-demand' or 'spot'"),
+        ("currency", "EUR", "currency 'EUR': input should be 'USD'"),
+        ("as_of", pd.NaT, "as_of '': input should be a valid date"),
+    ],
+)
+def test_a_parquet_table_with_a_row_that_is_no_price_is_refused(
+    tmp_path: Path, column: str, value: object, message: str
+) -> None:
+    frame = written(tmp_path, ROW, ROW.replace("here", "there")).prices
+    frame = frame.astype({"market": "str", "currency": "str"})
+    frame.loc[1, column] = value
+    path = tmp_path / "own.parquet"
+    days = frame.assign(as_of=frame["as_of"].dt.date)
+    days.drop(columns=["file", "row"]).to_parquet(path)
+    with pytest.raises(TraceError, match=rf"own\.parquet: row 2: {message}"):
+        table.read(path)
+
+
+def test_moments_of_a_parquet_table_are_days(tmp_path: Path) -> None:
+    frame = written(tmp_path, ROW).prices.drop(columns=["file", "row"])
+    path = tmp_path / "own.parquet"
+    frame.assign(as_of=frame["as_of"] + pd.Timedelta(hours=9)).to_parquet(path)
+    assert catalogue.load(path).price("small", "here").as_of == date(2024, 1, 1)
+    frame.assign(as_of="2024-01-01").to_parquet(path)
+    with pytest.raises(TraceError, match=r"own\.parquet: column as_of holds '.*', expected dates"):
+        table.read(path)
+
+
 def test_of_two_tables_the_second_one_counts(tmp_path: Path) -> None:
     first = written(tmp_path, ROW, ROW.replace("here", "there")).prices
     both = table.joined(first, written(tmp_path, ROW.replace(",0.1,", ",0.3,")).prices)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 
 from traces import load as door
 from traces import parquet
-from traces.load import FORMATS, load, load_history, shipped
+from traces.load import FORMATS, Reader, load, load_history, shipped
 from traces.prometheus import kept
 from traces.prometheus.history import ClusterHistory
 from traces.prometheus.in_force import Entries
@@ -125,6 +126,17 @@ def test_a_wrong_option_is_named_with_its_format(csv: Path) -> None:
         load(csv, colour="red")
     with pytest.raises(TraceError, match="option 'interval_s' of format csv: input should be a valid number"):
         load(csv, interval_s="often")
+
+
+def test_a_wrong_option_is_told_with_the_words_that_may_be_written(
+    csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: Path, unit: Literal["GiB", "MB"]) -> UsageTrace:
+        raise NotImplementedError
+
+    monkeypatch.setitem(FORMATS, "own", Reader("own", "mine", read, lambda columns: False))
+    with pytest.raises(TraceError, match="input should be 'GiB' or 'MB'"):
+        load(csv, format="own", unit="gib")
 
 
 def test_an_unknown_format_gets_a_suggestion(csv: Path) -> None:

@@ -148,6 +148,12 @@ def test_a_version_from_the_future_is_refused(path: Path) -> None:
         parquet.read(path)
 
 
+def test_a_head_that_is_cut_off_says_so(path: Path) -> None:
+    pq.write_table(pq.read_table(path).replace_schema_metadata({b"twinbed": b"{"}), path)
+    with pytest.raises(TraceError, match="metadata: invalid JSON: EOF"):
+        parquet.read(path)
+
+
 @pytest.mark.parametrize(
     ("head", "words"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twinbed.text import are, counted
+from twinbed.text import are, continued, counted
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,15 @@ def test_a_noun_follows_its_number(number: float, nouns: str, text: str) -> None
 
 def test_so_does_the_verb() -> None:
     assert [are(number) for number in (0, 1, 2)] == ["are", "is", "are"]
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("Input should be 'GiB'", "input should be 'GiB'"),
+        ("Invalid JSON: EOF", "invalid JSON: EOF"),
+        ("", ""),
+    ],
+)
+def test_after_a_colon_a_sentence_keeps_its_names(text: str, after: str) -> None:
+    assert continued(text) == after

@@ -2,7 +2,8 @@
 
 For: the catalogue that ships (prices.parquet), a user's own, and updates of it. Not for: looking prices up
 (catalogue.py). A person keeps a CSV, so it is checked row by row when it is read. A Parquet table has
-hundreds of thousands of rows, so its columns are checked when it is read, and a row when it is used.
+hundreds of thousands of rows, so its prices are checked when it is read, and the other figures when a row is
+used.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar, get_args
 
 import pandas as pd
 import pyarrow as pa
@@ -22,10 +23,12 @@ from pydantic import Field, TypeAdapter, ValidationError, WrapValidator
 from traces import rows
 from traces.parquet_file import is_parquet, opened
 from twinbed import TraceError
-from twinbed.text import printable
+from twinbed.text import continued, printable
 
 Currency = Literal["USD"]
 """The only currency. A conversion would need a rate and its date, which no table here has."""
+
+Market = Literal["on-demand", "spot"]
 
 LARGEST = 1e15
 """Largest number in a catalogue, in any unit, such as 1 Pbit/s. No product of two numbers overflows."""
@@ -68,7 +71,7 @@ class Listing:
     name: str
     provider: str
     region: str
-    market: Literal["on-demand", "spot"]
+    market: Market
     price_usd_h: _Price
     currency: Currency
     as_of: date
@@ -106,6 +109,10 @@ def read(path: Path) -> pd.DataFrame:
         raise TraceError(f"{path}: no rows; a catalogue has at least one price")
     frame["file"] = pd.Categorical([str(path)] * len(frame))
     frame = frame.sort_values(KEY, kind="stable", ignore_index=True)
+    # The first row that cannot be a price is refused, because prices are also used without their rows.
+    price = frame["price_per_h"].between(0, LARGEST, inclusive="right") & frame["as_of"].notna()
+    price &= frame["market"].isin(get_args(Market)) & frame["currency"].isin(get_args(Currency))
+    listings(frame[~price].sort_values("row").head(1))
     twice = frame.duplicated(KEY)
     if twice.any():
         row = frame[twice].iloc[0]
@@ -173,7 +180,7 @@ def checked(checker: TypeAdapter[_T], values: Mapping[str, Any], row: str) -> _T
         first = error.errors()[0]
         key, value = ".".join(map(str, first["loc"])), first["input"]
         given = f" {value!r}" if isinstance(value, str) else ""
-        raise TraceError(f"{row}: {key}{given}: {first['msg'][0].lower()}{first['msg'][1:]}") from None
+        raise TraceError(f"{row}: {key}{given}: {continued(first['msg'])}") from None
 
 
 def listing(values: Mapping[str, Any], row: str) -> Listing:
@@ -193,8 +200,9 @@ def _csv(path: Path) -> pd.DataFrame:
 def _parquet(path: Path) -> pd.DataFrame:
     with opened(path, TEXT, NUMBERS, MOST_ROWS) as file:
         _complete(path, file.schema_arrow.names)
-        if not pa.types.is_date(file.schema_arrow.field("as_of").type):
-            raise TraceError(f"{path}: column as_of: expected days")
+        day = file.schema_arrow.field("as_of").type
+        if not (pa.types.is_date(day) or (pa.types.is_timestamp(day) and day.tz is None)):
+            raise TraceError(f"{path}: column as_of holds {str(day)!r}, expected dates")
         if "sold" in file.schema_arrow.names and file.schema_arrow.field("sold").type != pa.bool_():
             raise TraceError(f"{path}: column sold: expected true or false")
         # This is checked here, because text that is not UTF-8 is only found when Python decodes it.
@@ -206,7 +214,7 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:
-    days = pd.to_datetime(frame["as_of"], errors="coerce").astype("datetime64[s]")
+    days = pd.to_datetime(frame["as_of"], errors="coerce").dt.floor("D").astype("datetime64[s]")
     return frame.astype(dict.fromkeys(TEXT, "category")).assign(as_of=days)
 
 

@@ -25,6 +25,7 @@ from traces.prometheus.in_force import FACTS, Entries
 from traces.prometheus.workloads import Owner
 from traces.schema import LARGEST, MOST_READ_CELLS
 from twinbed import TraceError
+from twinbed.text import continued
 
 SUFFIX = ".in-force.parquet"
 
@@ -128,7 +129,7 @@ def _head(path: Path, schema: pa.Schema) -> _Head:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         raise TraceError(
-            f"{path}: its 'twinbed' metadata: {first['msg'].lower()}; import the history again"
+            f"{path}: its 'twinbed' metadata: {continued(first['msg'])}; import the history again"
         ) from None
 
 

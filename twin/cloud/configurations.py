@@ -172,17 +172,20 @@ def runs(
     per_node: ArrayLike = PER_NODE,
     network_bytes_s: ArrayLike = np.nan,
     step_s: ArrayLike = np.nan,
+    called: Sequence[str] | None = None,
 ) -> Runs:
     """Return n runs. Missing values and NaN get the usual value.
 
     gpu_name: names of GPUs, [n]. kinds: their data, [n]; by default those of gpus.GPUS. tokens_per_gpu:
-    tokens of a step on one GPU. The other arguments are the fields of Runs. All arguments broadcast to
-    length n. Raises ScenarioError, with the row, for unknown words, a size that is not above zero, 8 bits on
-    a GPU without them, a model that does not fit the memory, a batch to be predicted that is below its
-    micro-batch, and a measured step that is faster than the GPU's peak.
+    tokens of a step on one GPU. called: what errors call the runs, [n]; by default row 1 and so on. The other
+    arguments are the fields of Runs. All arguments broadcast to length n. Raises ScenarioError, with the run,
+    for unknown words, a size that is not above zero, 8 bits on a GPU without them, a model that does not fit
+    the memory, a batch to be predicted that is below its micro-batch, and a measured step that is faster than
+    the GPU's peak.
     """
     kinds = [gpu(name) for name in gpu_name] if kinds is None else kinds
     count = len(kinds)
+    called = [f"row {row + 1}" for row in range(count)] if called is None else called
     real = {
         name: np.broadcast_to(np.asarray(value, np.float64), count).copy()
         for name, value in {
@@ -192,35 +195,40 @@ def runs(
         }.items()
     }  # fmt: skip
     words = {
-        "sharding": _words(sharding, count, SHARDINGS),
-        "precision": _words(precision, count, PRECISIONS),
+        "sharding": _words("sharding", sharding, SHARDINGS, called),
+        "precision": _words("precision", precision, PRECISIONS, called),
     }
     for name, values in real.items():
         optional = name in ("micro_batch", "layers", "width", "network_bytes_s", "step_s")
-        _refuse(~(values > 0) & ~(np.isnan(values) & optional), f"{name} must be above zero")
+        _refuse(~(values > 0) & ~(np.isnan(values) & optional), f"{name} must be above zero", called)
     usual = usual_shape(real["parameters"], real["sequence"])
     shape = [
         np.where(np.isnan(real[name]), usual[at], real[name]) for at, name in enumerate(("layers", "width"))
     ]
     eight = words["precision"] == "fp8"
     flops_8, flops_16 = (np.array([getattr(kind, name) for kind in kinds]) for name in ("flops_8", "flops"))
-    _refuse(eight & (flops_8 == 0), "this GPU has no fp8; take mixed")
+    _refuse(eight & (flops_8 == 0), "this GPU has no fp8; take precision mixed", called)
     network = np.array([kind.network_bytes_s for kind in kinds])
     again = np.broadcast_to(np.asarray(recompute, np.bool_), count).copy()
     memory = np.array([kind.memory_bytes for kind in kinds])
     state = _state_bytes(real, words["sharding"]) / np.where(words["precision"] == "bf16", 2, 1)
     largest = _largest(state, real, shape, again, words["sharding"], memory)
     asked = np.isnan(real["micro_batch"])
-    _refuse(asked & (largest < 1), "one sequence does not fit the memory; use recompute, or more GPUs")
+    _refuse(
+        asked & (largest < 1), "one sequence does not fit the memory; use recompute, or more GPUs", called
+    )
     unseen = np.isnan(real["step_s"])  # A measured run fitted, so its states were smaller.
     _refuse(
-        unseen & (state > memory), "the model's state does not fit the memory; shard it, or use more GPUs"
+        unseen & (state > memory),
+        "the model's state does not fit the memory; shard it, or use more GPUs",
+        called,
     )
     batch = real["tokens_per_gpu"] / real["sequence"]
     # GPUs that share a sequence have fewer tokens each than a micro-batch, as in measured tables.
     _refuse(
         unseen & (batch < real["micro_batch"] * (1 - _ROUNDING)),
         "a micro-batch is larger than tokens_per_gpu / sequence allows",
+        called,
     )
     fitting = np.array(list(map(_dividing, batch, largest)))
     taken = np.where(asked, fitting, real["micro_batch"])
@@ -247,7 +255,11 @@ def runs(
         predicted=asked,
         step_s=real["step_s"],
     )
-    _refuse(made.step_s < made.least_s(), "this step is faster than the GPU's peak; check GPU and precision")
+    _refuse(
+        made.step_s < made.least_s(),
+        "this step is faster than the GPU's peak; check GPU and precision",
+        called,
+    )
     return made
 
 
@@ -299,14 +311,14 @@ def _dividing(batch: float, largest: float) -> float:
     return next(size for size in range(most, 0, -1) if batch % size == 0)
 
 
-def _words(given: Sequence[str] | str, count: int, known: tuple[str, ...]) -> Names:
-    words = np.array([given] * count if isinstance(given, str) else list(given), dtype=np.object_)
-    for row, word in enumerate(words, start=1):
+def _words(key: str, given: Sequence[str] | str, known: tuple[str, ...], called: Sequence[str]) -> Names:
+    words = np.array([given] * len(called) if isinstance(given, str) else list(given), dtype=np.object_)
+    for run, word in zip(called, words, strict=True):
         if word not in known:
-            raise ScenarioError(f"row {row}: {word!r} is not one of {', '.join(known)}")
+            raise ScenarioError(f"{run}: {key} {word!r} is not one of {', '.join(known)}")
     return words
 
 
-def _refuse(bad: Flags, problem: str) -> None:
+def _refuse(bad: Flags, problem: str, called: Sequence[str]) -> None:
     if bad.any():
-        raise ScenarioError(f"row {int(np.argmax(bad)) + 1}: {problem}")
+        raise ScenarioError(f"{called[int(np.argmax(bad))]}: {problem}")

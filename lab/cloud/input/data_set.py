@@ -111,8 +111,10 @@ def _runs(table: Path) -> list[_Run]:
     if not table.exists():
         raise ScenarioError(f"{table}: no such table; python -m studies measure makes one (root, an hour)")
     names, cells = rows.read(table, ScenarioError)
-    if tuple(names) != COLUMNS:
-        raise ScenarioError(f"{table}: other columns than a table of measured jobs has")
+    if missing := [name for name in COLUMNS if name not in names]:
+        raise ScenarioError(
+            f"{table}: no column {missing[0]!r}; a table of measured jobs has {', '.join(COLUMNS)}"
+        )
     runs = [_run(row, f"{table}: row {number}") for number, row in cells if row["outcome"] == "ok"]
     if not runs:
         raise ScenarioError(f"{table}: no successful run; python -m studies measure adds some")

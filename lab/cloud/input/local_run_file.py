@@ -20,6 +20,7 @@ from control.jobs import LocalRun, Real
 from lab.ask import guard
 from traces import parquet_file
 from twinbed import ScenarioError, TraceError
+from twinbed.text import continued
 from twinbed.writing import write_whole
 
 VERSION = 1
@@ -115,7 +116,7 @@ def read(path: Path) -> LocalRun:
         first = error.errors(include_input=False)[0]
         key, *_ = first["loc"]
         raise ScenarioError(
-            f"{path}: incomplete: {key!r}: {first['msg'].lower()}; profile it again"
+            f"{path}: incomplete: {key!r}: {continued(first['msg'])}; profile it again"
         ) from None
     except ValueError as error:
         raise ScenarioError(f"{path}: incomplete: {error}; profile the job again") from error

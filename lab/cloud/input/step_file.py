@@ -20,6 +20,7 @@ from traces.readers import training
 from twin.cloud.configurations import PER_NODE, Runs, runs
 from twin.cloud.gpus import GPUS, Gpu
 from twinbed import ScenarioError
+from twinbed.text import counted
 
 
 class Configured(Section):
@@ -102,7 +103,13 @@ def load(path: Path) -> tuple[Runs, Runs]:
     """
     file = validated(StepFile, guard.read_keys(path, "keys, `parameters` among them"), str(path))
     question = [Configured(gpus=count) for count in file.gpus]
-    return _runs(file, question, f"{path}: gpus"), _runs(file, file.probes, f"{path}: probes")
+    try:
+        return (
+            _runs(file, question, [f"with {counted(count, 'GPU')}" for count in file.gpus]),
+            _runs(file, file.probes, [f"probes.{number}" for number in range(len(file.probes))]),
+        )
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from None
 
 
 def measured(path: Path) -> Runs:
@@ -135,34 +142,32 @@ def _gpu(file: StepFile) -> Gpu:
     missing = [key for key in keys if key not in own and key != "flops_8"]
     if missing:
         raise ScenarioError(
-            f"no GPU {file.gpu!r} is known; there are {', '.join(GPUS)}. For another one, give "
+            f"gpu: no GPU {file.gpu!r} is known; there are {', '.join(GPUS)}. For another one, give "
             f"{', '.join(missing)}"
         )
     return Gpu(**{"flops_8": 0.0, **own})
 
 
-def _runs(file: StepFile, given: Sequence[Configured], where: str) -> Runs:
+def _runs(file: StepFile, given: Sequence[Configured], called: Sequence[str]) -> Runs:
     def or_nan(value: float | None) -> float:
         return float("nan") if value is None else value
 
-    try:
-        return runs(
-            model=[file.model] * len(given),
-            parameters=file.parameters,
-            sequence=file.sequence,
-            gpu_name=[file.gpu] * len(given),
-            kinds=[_gpu(file)] * len(given),
-            gpus=[probe.gpus for probe in given],
-            tokens_per_gpu=[probe.tokens_per_gpu or file.tokens_per_gpu for probe in given],
-            micro_batch=[or_nan(probe.micro_batch or file.micro_batch) for probe in given],
-            recompute=[file.recompute if probe.recompute is None else probe.recompute for probe in given],
-            sharding=[probe.sharding or file.sharding for probe in given],
-            precision=file.precision,
-            layers=or_nan(file.layers),
-            width=or_nan(file.width),
-            per_node=file.per_node,
-            network_bytes_s=or_nan(file.network_bytes_s),
-            step_s=[or_nan(probe.step_s) for probe in given],
-        )
-    except ScenarioError as error:
-        raise ScenarioError(f"{where}: {error}") from None
+    return runs(
+        model=[file.model] * len(given),
+        parameters=file.parameters,
+        sequence=file.sequence,
+        gpu_name=[file.gpu] * len(given),
+        kinds=[_gpu(file)] * len(given),
+        gpus=[probe.gpus for probe in given],
+        tokens_per_gpu=[probe.tokens_per_gpu or file.tokens_per_gpu for probe in given],
+        micro_batch=[or_nan(probe.micro_batch or file.micro_batch) for probe in given],
+        recompute=[file.recompute if probe.recompute is None else probe.recompute for probe in given],
+        sharding=[probe.sharding or file.sharding for probe in given],
+        precision=file.precision,
+        layers=or_nan(file.layers),
+        width=or_nan(file.width),
+        per_node=file.per_node,
+        network_bytes_s=or_nan(file.network_bytes_s),
+        step_s=[or_nan(probe.step_s) for probe in given],
+        called=called,
+    )

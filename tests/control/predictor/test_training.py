@@ -27,6 +27,10 @@ LOSSES = {
 """Each row's loss: Huber with δ = 1, Poisson, and binary cross-entropy of a logit."""
 
 
+COLUMNS = ([0, 4], [1, 5], [2, 3, 6, 7], list(range(8, 15)))
+"""Columns of a job's series by branch."""
+
+
 class Call:
     """A call of a network: the positions of its rows, what it returned, and whether it was being trained."""
 
@@ -213,6 +217,29 @@ def test_every_parameter_of_a_network_acts_and_only_a_row_s_own_job_does(kind):
     watched_series = series.clone().requires_grad_()
     network(static, watched_series, job).sum().backward()
     assert (watched_series.grad != 0).all()
+
+
+def test_the_branches_of_a_network_are_two_way_lstms_of_its_series():
+    torch.manual_seed(0)
+    network, static = Network(7, Kind.TIME).double(), torch.randn(5, 7, dtype=torch.float64)
+    series, job = torch.randn(3, 20, 15, dtype=torch.float64), torch.tensor([0, 2, 1, 1, 0])
+    network.eval()
+    last = []
+    # CPU, memory and network of master and workers, then the order of layers.
+    for branch, columns in zip(network.branches.values(), COLUMNS, strict=True):
+        _, (state, _) = branch(series[:, :, columns])
+        last += [state[0], state[1]]
+    joined = torch.cat((network.static(static), torch.cat(last, dim=1)[job]), dim=1)
+    expected = functional.softplus(network.head(joined).squeeze(-1))
+    found = network(static, series, job)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    weights = list(network.parameters())
+    for own, other in zip(
+        torch.autograd.grad(found.sum(), weights),
+        torch.autograd.grad(expected.sum(), weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", list(Kind))

@@ -2,8 +2,19 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+from scipy.stats import multivariate_normal
 
-from control.recommender.gaussian import Features, Kernel, condition, expected_improvement, fit
+from control.recommender.gaussian import (
+    Features,
+    Kernel,
+    condition,
+    evidence,
+    expected_improvement,
+    fit,
+    parameters,
+)
 
 X = Features(np.array([[0.0, 0.0], [0.3, 0.4], [0.6, 0.8], [2.0, 0.0]]), np.array([0, 0, 1, 1]))
 KERNEL = Kernel(2.0, 0.1, np.array([0.3, 0.8]), type_share=0.25)
@@ -46,3 +57,48 @@ def test_the_expected_improvement_is_that_of_a_normal_value() -> None:
     # φ(1) + Φ(1), φ(0), and what a certain value gains.
     gains = expected_improvement(1.0, np.array([0.0, 1.0, 0.4, 1.6]), np.array([1.0, 2.0, 0.0, 0.0]))
     assert gains == pytest.approx([1.083316, 2 * 0.398942, 0.6, 0.0], abs=1e-5)
+
+
+def drawn(seed: int, count: int = 3) -> tuple[Features, list[tuple[np.ndarray, np.ndarray]]]:
+    """Candidates of two types, and draws of a process at some of them, twice at one."""
+    random = np.random.default_rng(seed)
+    x = Features(random.normal(size=(14, 3)), np.arange(14) % 2)
+    places = [np.append(random.permutation(14)[:8], 3) for _ in range(count)]
+    return x, [(place, random.normal(size=place.size)) for place in (*places, places[0])]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_gradient_of_a_kernel_s_evidence_is_that_of_finite_differences(seed: int, share: float) -> None:
+    x, draws = drawn(seed)
+    start = Kernel(0.7, 0.1, np.ones(3), share)
+    loss = evidence(x, draws, start, level_variance=4.0)
+    theta = parameters(start) + np.random.default_rng(seed).normal(scale=0.5, size=5 + (share > 0))
+    steps = 1e-5 * np.eye(theta.size)
+    slopes = [(loss(theta + step)[0] - loss(theta - step)[0]) / 2e-5 for step in steps]
+    assert loss(theta)[1] == pytest.approx(slopes, rel=1e-6, abs=1e-6)
+
+
+def test_the_evidence_is_the_density_of_the_draws_times_the_prior_of_the_kernel() -> None:
+    x, draws = drawn(1)
+    start, off = Kernel(0.7, 0.1, np.ones(3), 0.2), np.array([0.5, -1.0, 0.3, 0.0, -0.2, 0.4])
+    kernel = Kernel(0.7 * np.exp(0.5), 0.1 * np.exp(-1.0), np.exp(off[2:5]), expit(logit(0.2) + 0.4))
+    # Standard deviations of the prior: 1 / 0.3 of variance and noise, 1 / 0.7 of the others.
+    expected = ((off * [0.3, 0.3, 0.7, 0.7, 0.7, 0.7]) ** 2).sum() / 2
+    for place, values in draws:
+        covariance = kernel(x.take(place), x.take(place)) + 4.0 + kernel.noise * np.eye(place.size)
+        expected -= multivariate_normal.logpdf(values, cov=covariance) + place.size * np.log(2 * np.pi) / 2
+    found, _ = evidence(x, draws, start, level_variance=4.0)(parameters(start) + off)
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_fit_is_as_likely_as_one_without_the_gradient(seed: int) -> None:
+    x, draws = drawn(seed, count=2 + seed)
+    start = Kernel(0.06, 0.005, np.ones(3), 0.2)
+    loss, at = evidence(x, draws, start, level_variance=20.0), parameters(start)
+    slowly = minimize(
+        lambda theta: loss(theta)[0], at, method="L-BFGS-B", bounds=[(one - 7, one + 7) for one in at],
+        options={"maxiter": 25},
+    )  # fmt: skip
+    assert loss(parameters(fit(x, draws, start, level_variance=20.0)))[0] <= slowly.fun + 1e-3

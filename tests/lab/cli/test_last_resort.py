@@ -112,3 +112,10 @@ def test_text_that_standard_output_cannot_encode_is_no_defect():
 def test_an_option_takes_usable_numbers_only(twinbed, arguments, number):
     option = arguments[-1]
     assert twinbed(*arguments, number).refused.startswith(f"Invalid value for '{option}': ")
+
+
+@pytest.mark.parametrize("number", ["0", "-3"])
+@pytest.mark.parametrize("option", ["--budget", "--budget-per-hour", "--cap"])
+def test_a_bound_in_money_is_refused_by_its_option(twinbed, option, number):
+    words = f"Invalid value for '{option}': {number} is not above 0"
+    assert twinbed("recommend", "mine.yaml", option, number).refused.startswith(words)

@@ -11,10 +11,13 @@ from lab.cloud.input import local_run_file
 from lab.cloud.input.price_list import in_use
 from lab.cloud.input.store import Measurements, Run
 from lab.cloud.run import recommending
+from tests.lab.cloud.run.test_ladder import HEAD
 from tests.lab.explorer.test_pages import charts
 from tests.patience import PATIENCE_S
 
 TRIALS = ((1, 9000.0), (2, 5200.0), (4, 3400.0))
+TWICE = (("m1", "a", "NVIDIA T4"), ("m1", "b", "NVIDIA L4"), ("b-only", "b", "NVIDIA L4"))
+"""Name, provider and GPU of types in one region."""
 
 
 @pytest.fixture
@@ -77,6 +80,19 @@ def test_a_cloud_and_a_gpu_leave_only_their_regions_and_types(open_cloud):
     types = region.multiselect(key="cloud_types_us-east-1_aws_NVIDIA-T4").options
     assert types
     assert all(name.startswith("g4dn.") for name in types)
+
+
+@pytest.mark.parametrize("column", ["provider", "gpu_model"])
+def test_types_of_one_name_are_told_apart_by_their_providers(open_cloud, monkeypatch, tmp_path, column):
+    plain = "here,on-demand,1,USD,2024-01-01,4,16,1"
+    rows = [f"{name},{own},{plain},{gpu},1e9,x,1,0,here,yes" for name, own, gpu in TWICE]
+    (tmp_path / "prices.csv").write_text("\n".join((HEAD, *rows)))
+    monkeypatch.setattr("lab.explorer.cloud_page.in_use", lambda: in_use(tmp_path / "prices.csv"))
+    value = {"provider": "b", "gpu_model": "NVIDIA L4"}[column]
+    app = open_cloud().selectbox(key=f"cloud_{column}").select(value).run()
+    assert not app.exception
+    suffix = "_b" if column == "provider" else "_NVIDIA-L4"
+    assert app.multiselect(key=f"cloud_types_here{suffix}").options == ["b-only", "b/m1"]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -353,6 +354,14 @@ def test_a_file_beside_another_trace_is_refused(tmp_path) -> None:
     kept.write(replicas(), tmp_path / "shop.parquet")
     kept.parquet.write(history(USED).trace, tmp_path / "shop.parquet")
     with pytest.raises(TraceError, match="its containers are not those of the trace"):
+        kept.read(tmp_path / "shop.parquet")
+
+
+def test_a_head_that_is_cut_off_says_so(tmp_path) -> None:
+    kept.write(replicas(), tmp_path / "shop.parquet")
+    path = kept.beside(tmp_path / "shop.parquet")
+    pq.write_table(pq.read_table(path).replace_schema_metadata({b"twinbed": b"{"}), path)
+    with pytest.raises(TraceError, match=r"invalid JSON: EOF .*; import the history again"):
         kept.read(tmp_path / "shop.parquet")
 
 

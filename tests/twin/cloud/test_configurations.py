@@ -83,7 +83,7 @@ def test_a_micro_batch_is_no_larger_than_the_step():
     ("changed", "message"),
     [
         ({"gpu_name": ["x"]}, "no GPU 'x' is known; there are v100_16gb"),
-        ({"sharding": "half"}, "row 1: 'half' is not one of full, gradients, none"),
+        ({"sharding": "half"}, "row 1: sharding 'half' is not one of full, gradients, none"),
         ({"precision": "fp8"}, "row 1: this GPU has no fp8"),
         ({"gpus": 0}, "row 1: gpus must be above zero"),
         ({"micro_batch": -1}, "row 1: micro_batch must be above zero"),

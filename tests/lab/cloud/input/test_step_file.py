@@ -48,22 +48,25 @@ def test_what_is_not_given_is_usual_and_a_probe_has_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (QUESTION.replace("h100_80gb", "h1000"), r"step\.yaml: gpus: no GPU 'h1000' is known"),
+        (QUESTION.replace("h100_80gb", "h1000"), r"step\.yaml: gpu: no GPU 'h1000' is known"),
         (QUESTION + "precison: bf16", "did you mean 'precision'"),
         (
             QUESTION + "probes: [{gpus: 8, step_s: 0.1}]",
-            "probes: row 1: this step is faster than the GPU's peak",
+            r"step\.yaml: probes\.0: this step is faster than the GPU's peak",
         ),
         (QUESTION.replace("[16, 64]", "[]"), "gpus: "),
         (
             QUESTION.replace("[16, 64]", "[16, 0]"),
             r"step\.yaml: gpus\.1: Input should be greater",
         ),
+        (QUESTION + "sharding: zero", r"step\.yaml: with 16 GPUs: sharding 'zero' is not one of full,"),
+        (QUESTION.replace("[16, 64]", "[1]"), r"step\.yaml: with 1 GPU: one sequence does not fit"),
+        (QUESTION + "probes: [{gpus: 8, step_s: 9, sharding: zero}]", r"probes\.0: sharding 'zero'"),
         ("sequence: 3", "parameters: missing"),
         (QUESTION.replace("gpus: [16", "gpus: [16.5, 16"), "gpus.0"),
         (
             QUESTION + "micro_batch: 33\n",
-            "gpus: row 1: a micro-batch is larger than tokens_per_gpu / sequence",
+            r"step\.yaml: with 16 GPUs: a micro-batch is larger than tokens_per_gpu / sequence",
         ),
     ],
 )

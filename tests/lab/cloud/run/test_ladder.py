@@ -39,8 +39,8 @@ def table(tmp_path: Path) -> str:
     return str(path)
 
 
-def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
-    assert call([*ASK, *arguments, "--format", "json", "--no-progress"]) == 0
+def answered(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict:
+    assert call([*ASK, *arguments, "--format", "json", "--no-progress"]) == code
     return json.loads(capsys.readouterr().out)
 
 
@@ -146,7 +146,7 @@ def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, cap
     rows = {row["step"]: row for row in answered(capsys, *options)["rows"]}
     assert rows["a"]["cost_usd"] == pytest.approx(7.0)
     assert "infeasible: the deadline is after 5 h" in rows["b"]["why"]
-    none = answered(capsys, "--jobs", str(jobs), "--catalogue", table, "--budget", "0")
+    none = answered(capsys, "--jobs", str(jobs), "--catalogue", table, "--budget", "0", code=1)
     assert all("refused" in row["why"] for row in none["rows"])
 
 
@@ -176,3 +176,18 @@ def test_what_cannot_be_asked_is_refused_in_one_line(arguments, message, table, 
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_an_exit_code_says_that_no_step_can_be_done(table, capsys) -> None:
+    rows = answered(capsys, "--work", "4d", "--catalogue", table, "--deadline", "3d", code=1)["rows"]
+    assert all("infeasible: the deadline is after 72 h" in row["why"] for row in rows)
+    assert answered(capsys, "--work", "4d", "--catalogue", table, "--deadline", "3d", "--moves", code=1)
+    # 1.5 times as fast on an L4, only the last two steps are in time.
+    some = answered(capsys, "--work", "4d", "--catalogue", table, "--deadline", "3d", "--speed", "L4=1.5")
+    assert [row["cost_usd"] is None for row in some["rows"]] == [True] * 3 + [False] * 2
+
+
+def test_a_budget_below_zero_is_refused_by_its_name(table, capsys) -> None:
+    ask = ["prices", "ladder", "--start", "2024-02-01", "--jobs", "x.csv", "--budget", "-3"]
+    assert call([*ask, "--catalogue", table]) == 2
+    assert "--budget" in capsys.readouterr().err

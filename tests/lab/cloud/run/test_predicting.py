@@ -96,7 +96,7 @@ def test_a_run_becomes_a_job_s_time_and_its_bill(examples):
         (lambda text: text.replace("1/48", "1/0", 1), "row 2: "),
         (lambda text: text.replace("1/48", "x", 1), "row 2: "),
         (lambda text: text.replace(",ok,", ",bad,"), "no successful run"),
-        (lambda text: "x" + text, "other columns"),
+        (lambda text: "x" + text, "no column 'job'; a table of measured jobs has job, instance,"),
         (lambda text: text.replace("n1-standard-4", "z9", 1), "no instance type 'z9'"),
     ],
 )
