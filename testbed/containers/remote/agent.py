@@ -91,7 +91,8 @@ class Agent:
         self._conversation: asyncio.Task[tuple[str, bool]] | None = None
         self._wake = asyncio.Event()
         self._watching = asyncio.Lock()
-        self._asked_s: dict[str, float] = {}
+        self._asked: dict[str, tuple[float, int]] = {}
+        """Name of each container that asked for memory → time, s, and limit, bytes, at which it did so."""
         self._trapped: dict[str, int] = {}
         hosting.on_ids, hosting.on_gone, hosting.on_trap = self._named, self._gone, self._armed
         hosting.on_killed = self._killed
@@ -164,7 +165,7 @@ class Agent:
             self._reports = asyncio.Queue()
             self._welcome, self.connected = welcome, True
             self.figures.sessions += 1
-            self._asked_s.clear()
+            self._asked.clear()
             _log.info("registered with %s", self._address)
             self._tell_joined(await self._converge(welcome))
             tasks = [
@@ -324,7 +325,7 @@ class Agent:
         self._wake.set()
 
     def _gone(self, container: HostedContainer, why: str) -> None:
-        self._asked_s.pop(container.name, None)
+        self._asked.pop(container.name, None)
         descriptor = self._trapped.pop(container.name, None)
         if descriptor is not None:
             asyncio.get_running_loop().remove_reader(descriptor)
@@ -343,11 +344,14 @@ class Agent:
         asyncio.get_running_loop().add_reader(container.trap.descriptor, self._look, container)
 
     def _look(self, container: HostedContainer) -> None:
-        """Read a trap that may have an event, and ask for memory if tasks are held."""
+        """Read a trap that may have an event, and ask for memory if tasks are held. It asks once for each
+        limit, and again if no answer comes: the regular look and the trap's event may see the same hold."""
         if not self.hosting.executor.look(container):
-            self._asked_s.pop(container.name, None)
+            self._asked.pop(container.name, None)
             return
-        self._ask([container])
+        asked_s, limit_bytes = self._asked.get(container.name, (-_HELD_AGAIN_S, 0))
+        if container.limit_bytes != limit_bytes or time.monotonic() - asked_s >= _HELD_AGAIN_S:
+            self._ask([container])
 
     def _killed(self, container: HostedContainer) -> None:
         """Record that the OOM killer killed a process. An allocator without traps is called now."""
@@ -361,7 +365,7 @@ class Agent:
         for container in held:
             if container.id is None:
                 continue
-            self._asked_s[container.name] = time.monotonic()
+            self._asked[container.name] = time.monotonic(), container.limit_bytes
             report.held.ids.append(container.id)
             report.held.needed_bytes.append(self.hosting.executor.needed_bytes(container))
         if report.held.ids:
@@ -394,10 +398,8 @@ class Agent:
             now_s = time.monotonic()
             self.hosting.supervise(now_s)
             for container in list(self.hosting.containers.values()):
-                if (
-                    now_s - self._asked_s.get(container.name, -_HELD_AGAIN_S) >= _HELD_AGAIN_S
-                    and self.connected
-                ):
+                asked_s, _ = self._asked.get(container.name, (-_HELD_AGAIN_S, 0))
+                if now_s - asked_s >= _HELD_AGAIN_S and self.connected:
                     self._look(container)
             if self._welcome is None:
                 continue

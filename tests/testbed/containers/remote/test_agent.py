@@ -8,6 +8,7 @@ import logging
 import time
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,6 +70,32 @@ async def test_an_order_s_round_trip_lasts_from_the_record_that_caused_it(agent:
     assert [report.round_trip_ns for report in reports] == [0, round_trip_ns]
     assert round_trip_ns >= 5_000_000_000
     assert agent.figures.orders == 2
+
+
+async def test_a_hold_is_asked_about_once_for_each_limit_and_again_without_an_answer(
+    agent: agents.Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The regular look and the trap's event may both see the same hold."""
+    clock_s, seen = [100.0], SimpleNamespace(name="web", id=3, limit_bytes=32 << 20)
+    held = [True]
+    monkeypatch.setattr(agents.time, "monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(agent.hosting.executor, "look", lambda _: held[0])
+    monkeypatch.setattr(agent.hosting.executor, "needed_bytes", lambda _: 4096)
+    agent.connected = True
+
+    def asks() -> int:
+        agent._look(seen)
+        return agent._reports.qsize()
+
+    assert [asks(), asks()] == [1, 1]
+    seen.limit_bytes += 8 << 20
+    assert [asks(), asks()] == [2, 2]
+    clock_s[0] += 1.0
+    assert [asks(), asks()] == [3, 3]
+    held[0] = False
+    assert asks() == 3
+    held[0] = True
+    assert asks() == 4
 
 
 def test_every_attachment_and_its_end_are_in_the_audit_file(tmp_path: Path) -> None:
