@@ -65,8 +65,7 @@ def test_counts_go_on_when_a_representor_comes(status: Path) -> None:
         with Socket() as netlink:
             return bpf.installed(netlink, devices).device.tolist() == list(devices)
 
-    until(lambda: rules_at(REPRESENTOR), "a rule at the first representor", said)
-    until(lambda: bool(said), "a report", said)
+    until(lambda: rules_at(REPRESENTOR) and bool(said), "a rule at the first representor, and a report", said)
     ip(
         f"link add index {ANOTHER} name vf1 type veth peer index 160 name eth1",
         "link set vf1 master br0 up",
