@@ -118,7 +118,7 @@ class World:
 
     def check_nothing_left(self) -> None:
         """Raise ViolationError if anything is left. A killed process may take a moment to vanish."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while (problems := self.problems()) and time.monotonic() < deadline:
             time.sleep(0.02)
         if problems:
