@@ -24,7 +24,7 @@ the second that of lengths (a factor of 4)."""
 _IMPOSSIBLE = 1e12
 """Loss of a kernel whose covariance matrix cannot be factorised."""
 _ITERATIONS = 25
-"""Most steps of the optimiser. The evidence is flat near its maximum, and more steps change no ranking."""
+"""Most steps of the optimiser. The evidence is flat near its maximum. Some fits stop here, before it."""
 
 
 @dataclass(frozen=True, slots=True)
