@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 RUN_BYTES, TMP_BYTES = 2 << 20, 8 << 20
 
-NEEDED = ("unshare", "nsenter", "ip", "mount", "gcc")
+NEEDED = ("unshare", "nsenter", "ip", "mount", "awk", "gcc")
 
 _ENTER = f"""
 set -e
@@ -44,7 +44,10 @@ else
         mount -t cgroup -o $each none {CGROUPS}/$each
     done
 fi
-umount -R /run/netns 2>/dev/null || true
+# The kernel takes a mount away in here, too, when its directory is removed outside.
+awk '$5 ~ "^/(run|tmp|dev/shm)/" {{print $5}}' /proc/self/mountinfo | sort -r | while read -r each; do
+    umount -l "$(printf %b "$each")" 2>/dev/null || true
+done
 mount -t tmpfs -o size={RUN_BYTES} none /run
 mkdir /run/netns
 mount -t tmpfs -o size={TMP_BYTES} none /tmp
