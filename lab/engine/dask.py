@@ -18,6 +18,7 @@ import logging
 import os
 import queue
 import secrets
+import signal
 import stat
 import tempfile
 import time
@@ -247,9 +248,11 @@ class _Session:
             return []
         try:
             return list(self._asked(self._client._gather, futures))
-        except _dask.CancelledError:
+        except (_dask.CancelledError, _dask.KilledWorker):
             # A worker with a result died, and Dask gave up making the result again.
-            return [None] * len(futures)
+            if len(futures) == 1:
+                return [None]
+            return [said for future in futures for said in self._gathered([future])]
         except OSError:
             raise self._gone() from None
 
@@ -313,9 +316,22 @@ def _nothing() -> None:
 
 
 def _close(cluster: Any) -> None:
-    """Stop the workers of this machine. Those that do not answer end with this process."""
+    """Stop the workers of this machine. Those that do not end within REACH_S are killed."""
     with suppress(TimeoutError):
         cluster.close(timeout=REACH_S)
+        return
+    nannies = list(cluster._created)
+    for nanny in nannies:
+        if nanny.status.name == "running":
+            # Otherwise the nanny would start its worker again.
+            nanny.close_gracefully()
+    deadline_s = time.monotonic() + _ANSWER_S
+    for worker in [nanny.process for nanny in nannies if nanny.process is not None]:
+        while (worker.is_alive() or worker.status.name == "starting") and time.monotonic() < deadline_s:
+            with suppress(ProcessLookupError):
+                if (pid := worker.pid) is not None:
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_MOMENT_S / 10)
 
 
 def _client(address: str) -> Any:

@@ -109,6 +109,34 @@ def test_what_progress_raises_stops_all_work_and_passes_through(engine, reason):
     assert [child for child in multiprocessing.active_children() if "Nanny" not in child.name] == []
 
 
+def test_a_result_that_was_lost_with_its_worker_is_made_again(cluster, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    gathers, lost = distributed.Client._gather, []
+
+    async def lose(self, futures, **options):
+        if len(lost) < 2:
+            lost.append(futures)
+            raise distributed.KilledWorker("a unit", None, 4)
+        return await gathers(self, futures, **options)
+
+    monkeypatch.setattr(distributed.Client, "_gather", lose)
+    units = [Unit(n) for n in range(3)]
+    assert done(run(chosen(cluster.scheduler_address), units, work.squared)) == {0: 0, 1: 1, 2: 4}
+    assert len(lost) == 2
+
+
+@pytest.mark.slow
+def test_no_worker_outlives_a_session_that_takes_too_long_to_close(monkeypatch):
+    pytest.importorskip("distributed", reason="the extra scale is not installed")
+    before = multiprocessing.active_children()
+
+    def hurry(label, fraction):
+        monkeypatch.setattr("lab.engine.dask.REACH_S", 0.01)
+
+    assert done(run(chosen("dask", 1), [Unit(3)], work.squared, hurry)) == {0: 9}
+    assert [child for child in multiprocessing.active_children() if child not in before] == []
+
+
 class Scripted:
     """An engine that carries out one unit after another, in no time, each taking as long as it says."""
 
