@@ -431,8 +431,14 @@ def test_a_host_whose_memory_is_full_loses_its_largest_container(backend: Backen
     load = replace(workload(np.full(held.shape, 0.05), held), host_memory_bytes=140 * MIB)
     ran = backend.run(load, Scripted(quota=0.5, limit=300 * MIB))
 
-    assert ran.events("kill", 0)
-    assert not ran.events("kill", 1)
+    largest, smaller = ([at_s for at_s, *_ in ran.events("kill", column)] for column in (0, 1))
+    assert largest
+    if backend.name == "twin":
+        assert smaller == []
+    # While the kernel frees the memory of a process that it killed, it passes that process over, and a page
+    # that another container asks for costs that one, too (mm/oom_kill.c, MMF_OOM_SKIP).
+    assert [at_s for at_s in smaller if min(abs(at_s - killed_s) for killed_s in largest) > PERIOD_S] == []
+    assert len(smaller) < len(largest)
 
 
 def test_reports_may_come_twice_a_period_and_a_write_then_refills(backend: Backend) -> None:

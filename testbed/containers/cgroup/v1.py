@@ -126,7 +126,8 @@ class V1:
 
     def limit_memory(self, run: str, limit_bytes: int) -> None:
         """Limit the memory of all groups of a run together. Above the limit, the kernel takes page cache back
-        from all of them, and then its OOM killer ends the largest process, in spite of any traps."""
+        from all of them, and then its OOM killer ends the largest process, in spite of any traps. Until that
+        process's memory is free, which takes milliseconds, a page for another group ends one there, too."""
         write(self.base["memory"] / MARK / run / "memory.limit_in_bytes", str(limit_bytes))
 
     def mount_of(self, controller: str) -> Path:
