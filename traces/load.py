@@ -12,11 +12,13 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError, validate_call
 
 from traces import gzipped, parquet, parquet_file
 from traces.prometheus import kept
 from traces.prometheus.history import ClusterHistory, selected
+from traces.prometheus.in_force import Entries
 from traces.prometheus.workloads import Owner
 from traces.readers import (
     bitbrains,
@@ -31,7 +33,7 @@ from traces.readers import (
     surf,
     table,
 )
-from traces.schema import UsageTrace, validate
+from traces.schema import LARGEST, UsageTrace, validate
 from twinbed import TraceError
 from twinbed.own import find
 from twinbed.text import continued
@@ -194,13 +196,35 @@ def _loaded(path: Path, reader: Reader, options: dict[str, object]) -> ClusterHi
         reader.read, f"{path}", f" of format {reader.name}", path, options
     )
     if isinstance(made, UsageTrace):
-        made = ClusterHistory(made, tuple(Owner("", "", name, "", name) for name in made.containers), {})
+        owners = tuple(Owner("", "", name, "", name) for name in made.containers)
+        made = ClusterHistory(made, owners, _recorded_limits(made, path))
     made = replace(made, trace=_checked(made.trace, path))
     try:
         history: ClusterHistory = _called(_selected, f"{path}", "", made, selection)
     except TraceError as error:
         raise TraceError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
     return history
+
+
+def _recorded_limits(trace: UsageTrace, path: Path) -> dict[str, Entries]:
+    """Return the limits under which `twinbed record` ran the containers, which are in its traces' metadata;
+    0: none. Other traces have no such facts. Raises TraceError."""
+    if "sampling_cores" not in trace.metadata:
+        return {}
+    facts = {}
+    for fact, key in (("cpu_limit_cores", "cpu_quota_cores"), ("memory_limit_bytes", "memory_limit_bytes")):
+        limits = np.zeros(len(trace.containers))
+        for column, name in enumerate(trace.containers):
+            text = trace.metadata.get(f"{key}.{name}", "0")
+            try:
+                limits[column] = float(text)
+            except ValueError:
+                limits[column] = np.nan
+            if not 0 <= limits[column] <= LARGEST:
+                raise TraceError(f"{path}: its metadata: {key}.{name}: {text!r} is no limit; record it again")
+        everyone = np.arange(len(limits), dtype=np.int32)
+        facts[fact] = Entries(np.zeros_like(everyone), everyone, limits)
+    return facts
 
 
 def _selected(

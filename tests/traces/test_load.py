@@ -121,6 +121,28 @@ def test_a_part_of_a_history_keeps_its_owners_and_what_is_in_force(tmp_path: Pat
     assert part.facts["oom_events"].interval.tolist() == [0]
 
 
+def recorded(path: Path, **limits: str) -> Path:
+    usage = np.ones((5, 2))
+    facts = {"sampling_cores": "0.01", **{key.replace("__", "."): text for key, text in limits.items()}}
+    parquet.write(UsageTrace(("a", "b"), ("x", "x"), 0.0, 0.1, usage, usage, usage > 0, metadata=facts), path)
+    return path
+
+
+def test_a_recording_says_under_which_limits_its_containers_ran(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "r.parquet", cpu_quota_cores__b="0.5", memory_limit_bytes__a="1024")
+    history = load_history(path, containers=["b", "a"], start_s=0.2)
+    assert history.in_force("cpu_limit_cores").tolist() == [0.5, 0]
+    assert history.in_force("memory_limit_bytes").tolist() == [0, 1024]
+    assert np.isnan(history.in_force("cpu_request_cores")).all()
+
+
+@pytest.mark.parametrize("limit", ["many", "-1", "nan", "1e40"])
+def test_a_recordings_limit_that_is_none_is_refused(tmp_path: Path, limit: str) -> None:
+    path = recorded(tmp_path / "r.parquet", cpu_quota_cores__b=limit)
+    with pytest.raises(TraceError, match=rf"r.parquet: its metadata: cpu_quota_cores.b: '{limit}' is"):
+        load_history(path)
+
+
 def test_a_wrong_option_is_named_with_its_format(csv: Path) -> None:
     with pytest.raises(TraceError, match="option 'colour' of format csv: unknown; there are app, inter"):
         load(csv, colour="red")
