@@ -30,9 +30,9 @@ COLUMNS = (
 LEGEND = (
     "A stall is the time that one thing adds to {samples:,.0f} samples of each worker on the emulated type: "
     "the other workers of a machine (interconnect), preparing samples (CPU), reading them (disk), or the "
-    "type's links between machines (network). It is within noise if repeated runs differ by more. Its share is "
-    "of the time with it; the network's is of the time without it. An epoch is on the type itself. The twin is "
-    "given the time with 1 worker."
+    "type's links between machines (network). It is within noise if repeated runs differ by more. Its share "
+    "is of the time with it; the network's is of the time without it. An epoch is on the type itself. The "
+    "twin is given the time with 1 worker."
 )
 
 
