@@ -233,5 +233,5 @@ def parts(path: Path = unequal.MEASURED) -> tuple[str, ...]:
         f"CPU quotas of {quotas} cores, links of {unequal.WORKER_MB_S:g} MB/s, the server's of "
         f"{unequal.SERVER_MB_S:g} MB/s. The profiles are each type alone, then clusters of 2, 4 and 7; the "
         "judged clusters are others. A worker alone is a new process, because a process that trained with "
-        "other batches before computes more slowly; a profile of such a process missed the source's errors.",
+        "other batches before computes more slowly.",
     )
