@@ -88,7 +88,7 @@ def _examples(count: int) -> Examples:
     rows, job = _candidates(count, random), random.integers(JOBS, size=count)
     expected_s = _law(rows, 1.0 + job)
     time_s = expected_s * rows.vcpus**0.1 * random.lognormal(0, 0.05, count)
-    return Examples(jobs, job, rows, time_s, time_s / 3600 * rows.price_usd_h, expected_s)
+    return Examples(jobs, job, rows, time_s, time_s / 3600 * rows.price_usd_h, expected_s, np.arange(count))
 
 
 def _job(index: int, random: np.random.Generator) -> Job:

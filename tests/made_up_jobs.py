@@ -40,8 +40,9 @@ def examples(jobs: int = 5, seed: int = 0, *, noise: float = 0.03, prior: bool =
     time_s = true * np.exp(noise * rng.standard_normal(len(job)))
     unknown = np.full(len(job), np.nan)
     return Examples(
-        tuple(known), job, rows, time_s, time_s / 3600 * rows.price_usd_h, physics if prior else unknown
-    )
+        tuple(known), job, rows, time_s, time_s / 3600 * rows.price_usd_h, physics if prior else unknown,
+        np.arange(2, len(job) + 2),
+    )  # fmt: skip
 
 
 _TIMES = {Run.ALONE: 8.0, Run.TOGETHER: 10.0, Run.COLD: 14.0, Run.WARM: 12.0, Run.APART: 50.0}

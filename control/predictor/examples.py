@@ -28,6 +28,7 @@ class Examples:
     candidates: configuration of each row.
     time_s, cost_usd: outcome of the whole job, s and US$, float64[n].
     prior_time_s: time that an analytic model expects, s, float64[n].
+    row: number of each row in its table, whose header is row 1, int64[n]; 0: it is in no table.
 
     Raises InvariantError for columns of other lengths, or a position beyond the jobs.
     """
@@ -38,10 +39,11 @@ class Examples:
     time_s: Real
     cost_usd: Real
     prior_time_s: Real
+    row: Whole
 
     def __post_init__(self) -> None:
         count = len(self.candidates)
-        columns = (self.job, self.time_s, self.cost_usd, self.prior_time_s)
+        columns = (self.job, self.time_s, self.cost_usd, self.prior_time_s, self.row)
         if any(column.shape != (count,) for column in columns):
             raise InvariantError(f"examples: {count} candidates and columns of other lengths")
         if ((self.job < 0) | (self.job >= len(self.jobs))).any():
@@ -59,6 +61,7 @@ class Examples:
             self.time_s[rows],
             self.cost_usd[rows],
             self.prior_time_s[rows],
+            self.row[rows],
         )
 
     def objective(self, by: Objective) -> Real:
@@ -79,10 +82,15 @@ class Examples:
         wrong = np.flatnonzero(~(self.objective(by) > 0) | ~np.isfinite(self.objective(by)))
         if wrong.size:
             row = int(wrong[0])
+            where = called(self.row[row], self.jobs[self.job[row]].name)
             raise ScenarioError(
-                f"row {row} (job {self.jobs[self.job[row]].name}): {by} is {self.objective(by)[row]}; "
-                "leave out what was not measured"
+                f"{where}: {by} is {self.objective(by)[row]}; leave out what was not measured"
             )
+
+
+def called(row: int, job: str) -> str:
+    """Return what errors call a row of a job. row: as in Examples."""
+    return f"row {row} (job {job})" if row else f"job {job}"
 
 
 def of_one_job(job: Job, candidates: Candidates, prior_time_s: Real | None = None) -> Examples:
@@ -90,7 +98,7 @@ def of_one_job(job: Job, candidates: Candidates, prior_time_s: Real | None = Non
     unknown = np.full(len(candidates), np.nan)
     zeros = np.zeros(len(candidates), np.int64)
     return Examples(
-        (job,), zeros, candidates, unknown, unknown, unknown if prior_time_s is None else prior_time_s
+        (job,), zeros, candidates, unknown, unknown, unknown if prior_time_s is None else prior_time_s, zeros
     )
 
 

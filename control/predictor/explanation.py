@@ -146,5 +146,5 @@ def _swapped(into: Encoded, at: Whole, source: Encoded, rows: Whole, name: str, 
 
 def _taken(encoded: Encoded, rows: Whole) -> Encoded:
     """Return the encoded rows at `rows`."""
-    columns = {name: getattr(encoded, name)[rows] for name in ("static", "job", "prior", "log_price")}
+    columns = {name: getattr(encoded, name)[rows] for name in ("static", "job", "prior", "log_price", "row")}
     return replace(encoded, **columns)

@@ -75,6 +75,7 @@ class Encoded:
     prior: logarithm of the analytic model's seconds, float64[n]; NaN if there is none.
     log_price: logarithm of the price per hour, float64[n].
     names: names of the jobs.
+    row: number of each row in its table, int64[n], as in Examples.
     """
 
     static: Real
@@ -83,6 +84,7 @@ class Encoded:
     prior: Real
     log_price: Real
     names: tuple[str, ...]
+    row: Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ class Encoder:
             prior,
             log_price,
             tuple(job.name for job in examples.jobs),
+            examples.row,
         )
 
     def groups_of(self) -> dict[str, Whole]:

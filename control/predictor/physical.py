@@ -20,7 +20,7 @@ import numpy as np
 
 from control.jobs import Flags, Objective, Real, Whole
 from control.predictor.baselines import THREADS
-from control.predictor.examples import FEWEST_ROWS, Examples, folds_of_jobs, folds_of_rows
+from control.predictor.examples import FEWEST_ROWS, Examples, called, folds_of_jobs, folds_of_rows
 from control.predictor.features import SCALING, Encoded, Encoder
 from control.predictor.trees import Trees, of_xgboost
 from twinbed import ScenarioError
@@ -105,13 +105,7 @@ class Physical:
     def predict_encoded(self, encoded: Encoded) -> Real:
         """See Predictor. Raises ScenarioError for a row without a prior, if the training rows had one."""
         prior = np.full(len(encoded.prior), self.level) if self.level else _log_prior(encoded, self.by)
-        missing = np.flatnonzero(np.isnan(prior))
-        if missing.size:
-            raise ScenarioError(
-                f"row {missing[0]} (job {encoded.names[encoded.job[missing[0]]]}): the analytic model, which "
-                "this predictor corrects, knows no time there; it needs a local run (make one with twinbed "
-                "profile), samples, and a type without GPUs and with a network rate"
-            )
+        _check_all_known(prior, encoded)
         known = np.array([name in self.jobs for name in encoded.names], dtype=np.bool_)[encoded.job]
         static = encoded.static
         predicted: Real = np.exp(prior + np.where(known, self.known.of(static), self.correction.of(static)))
@@ -130,7 +124,7 @@ def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:
     encoded = encoder.encode(examples)
     prior = _log_prior(encoded, by)
     if np.isnan(prior).any() and not np.isnan(prior).all():
-        raise ScenarioError("some rows have an analytic prediction and some have none; give it for all")
+        _check_all_known(prior, encoded)
     value = np.log(examples.objective(by))
     level = float(value.mean()) if np.isnan(prior).any() else 0.0
     error = value - np.where(np.isnan(prior), level, prior)
@@ -155,6 +149,18 @@ def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:
 
 def _log_prior(encoded: Encoded, by: Objective) -> Real:
     return encoded.prior + encoded.log_price - np.log(3600) if by is Objective.COST else encoded.prior
+
+
+def _check_all_known(prior: Real, encoded: Encoded) -> None:
+    """Raise ScenarioError, which names the first row without a prior, if there is one."""
+    missing = np.flatnonzero(np.isnan(prior))
+    if missing.size:
+        first = missing[0]
+        where = called(encoded.row[first], encoded.names[encoded.job[first]])
+        raise ScenarioError(
+            f"{where}: the analytic model, which this predictor corrects, knows no time of it; it needs a "
+            "local run (made by twinbed profile), samples, and a type without GPUs and with a network rate"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,6 @@ _VARIANCE_PRECISION, _LENGTH_PRECISION = 0.3, 0.7
 the second that of lengths (a factor of 4)."""
 _IMPOSSIBLE = 1e12
 """Loss of a kernel whose covariance matrix cannot be factorised."""
-_ITERATIONS = 25
-"""Most steps of the optimiser. The evidence is flat near its maximum. Some fits stop here, before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +123,14 @@ def fit(x: Features, draws: Sequence[tuple[Whole, Real]], start: Kernel, *, leve
     start: kernel at which the optimiser begins, and the prior's median; type_share is fitted only if it is
     not 0.
     level_variance: prior variance of each draw's own constant mean.
+
+    The optimiser runs until it converges by its own tolerance. SciPy stops it after 15,000 evaluations; the
+    likeliest kernel so far is returned then.
     """
     at = parameters(start)
     loss = evidence(x, draws, start, level_variance=level_variance)
     bounds = [(value - 7, value + 7) for value in at]
-    fitted = minimize(loss, at, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _ITERATIONS})
+    fitted = minimize(loss, at, jac=True, method="L-BFGS-B", bounds=bounds)
     return _kernel(fitted.x, start)
 
 

@@ -27,6 +27,6 @@ class Config(Section):
 
     store: _Text | None = Field(None, description="Directory or URL in which runs are kept (`--store`).")
     region: _Text | None = None
-    """Region of the prices of `twinbed recommend` (`--region`)."""
+    """Region of prices (`--region` of `recommend`, `profile` and `predict explain`)."""
     engine: Annotated[str, AfterValidator(_engine)] | None = None
     """The engine that makes runs of the twin (`--engine`)."""

@@ -25,6 +25,13 @@ _LOOKS = {
     "leaving": "#7A4B9E",
 }
 """Colour of each state of a job."""
+_POLICY, _ZONE = alt.Tooltip("title:N", title="policy"), alt.Tooltip("zone:N", title="zone")
+_COSTS = [
+    _POLICY,
+    alt.Tooltip("seed:O", title="seed"),
+    alt.Tooltip("cost_usd:Q", title="cost (USD)", format=",.2f"),
+    alt.Tooltip("optimum_usd:Q", title="least cost (USD)", format=",.2f"),
+]
 _SPAN = (
     alt.Tooltip("begin_h:Q", title="from (h)", format=",.2f"),
     alt.Tooltip("end_h:Q", title="to (h)", format=",.2f"),
@@ -44,18 +51,18 @@ def over_all(looks: Sequence[Shown]) -> Iterator[Figure]:
     time = alt.X("begin_h:Q", title="Time (h)", scale=alt.Scale(domain=[0, end_h], nice=False))
     yield Figure(
         f"What the zones offer (seed {seed})",
-        "A bar where a zone has enough machines; the darker, the dearer.",
+        "A bar shows when a zone has enough machines. The darker it is, the dearer they are.",
         _offers(same[0].run, time),
     )
     yield Figure(
         f"What the job holds and does (seed {seed})",
-        "A row for each run, which works on spot or on demand. A mark: machines were taken away, and the "
-        "work since the last save with them.",
+        "Each row is a run, which works on spot or on demand. A cross marks machines that were taken away; "
+        "the work since the last save was lost.",
         _courses(same, time),
     )
     yield Figure(
         "Cost",
-        "A point for each run. A grey tick: the least cost in hindsight of its seed, where it is known.",
+        "Each point is a run. The grey tick is the least cost in hindsight for its seed, where it is known.",
         _costs(looks),
     )
 
@@ -77,7 +84,7 @@ def _offers(run: Run, time: alt.X) -> alt.Chart:
                 legend=alt.Legend(orient="top"),
             ),
             tooltip=[
-                alt.Tooltip("zone:N", title="zone"),
+                _ZONE,
                 alt.Tooltip("region:N", title="region"),
                 alt.Tooltip("type:N", title="type"),
                 alt.Tooltip("available:Q", title="machines"),
@@ -105,7 +112,7 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
             y=rows,
             color=named("what", _LOOKS, columns=2),
             tooltip=[
-                alt.Tooltip("title:N", title="policy"),
+                _POLICY,
                 alt.Tooltip("what:N", title="it is"),
                 alt.Tooltip("place:N", title="in"),
                 alt.Tooltip("reason:N", title="because"),
@@ -116,7 +123,11 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
     marks = (
         alt.Chart(lost)
         .mark_point(shape="cross", filled=True, size=90, color="black", stroke="white")
-        .encode(x=time, y=rows, tooltip=["title:N", "zone:N", "begin_h:Q"])
+        .encode(
+            x=time,
+            y=rows,
+            tooltip=[_POLICY, _ZONE, alt.Tooltip("begin_h:Q", title="lost at (h)", format=",.2f")],
+        )
     )
     return alt.LayerChart(layer=[bars, marks], height=38 * len(looks) + 140, width=_WIDTH)
 
@@ -137,7 +148,7 @@ def _costs(looks: Sequence[Shown]) -> alt.LayerChart:
     )
     titles = list(dict.fromkeys(names))
     colours = {name: look.color for look, name in reversed(list(zip(looks, names, strict=True)))}
-    base = alt.Chart(frame).encode(y=_rows("title", titles), tooltip=list(frame.columns))
+    base = alt.Chart(frame).encode(y=_rows("title", titles), tooltip=_COSTS)
     points = base.mark_point(filled=True, size=80, opacity=0.8).encode(
         x=alt.X("cost_usd:Q", title="Cost (USD)", scale=alt.Scale(zero=True)),
         color=alt.Color(

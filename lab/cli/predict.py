@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option
+from lab.cli import config
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option
 from lab.cli.progress import Bar
 from lab.runs.formats import Column, Record, Result
 from twinbed.text import counted
@@ -56,7 +57,10 @@ app = typer.Typer(
     help="Predict time and cost of a training job on a cluster from real runs.", no_args_is_help=True
 )
 
-Runs = Annotated[Path | None, option("CSV", "Table of measured jobs. Default: the one that ships.", "--runs")]
+Runs = Annotated[
+    Path | None,
+    option("CSV", "Table of measured jobs, at prices of us-central1. Default: the one that ships.", "--runs"),
+]
 Jobs = Annotated[
     Path | None, option("FOLDER", "Folder of job files and local runs. Default: those that ship.", "--jobs")
 ]
@@ -175,6 +179,9 @@ def explain(
     batch: Annotated[
         int | None, typer.Option(min=1, help="Samples per worker and step. Default: the job's own.")
     ] = None,
+    region: Annotated[
+        str, flag("--region", "Region of the type's price.", envvar=config.VARIABLES["region"])
+    ] = "us-central1",
     runs: Runs = None,
     jobs: Jobs = None,
     seed: Seed = 0,
@@ -187,17 +194,18 @@ def explain(
     from control.jobs import Configuration, Objective
     from lab.ask import shipped
     from lab.cloud.input import data_set
+    from lab.cloud.input.price_list import in_use
     from lab.cloud.run import model_file, predicting
-    from traces.catalogue.catalogue import load
 
     learned, _ = model_file.read(model)
     _, background = _examples(runs, jobs)
-    asked = data_set.one(shipped.path_of("job", job), Configuration(kind, workers, batch), load())
+    asked = data_set.one(shipped.path_of("job", job), Configuration(kind, workers, batch), in_use(), region)
     explained = predicting.explain(learned, asked, background, seed)
     unit, scale = ("$", 1.0) if learned.by is Objective.COST else ("h", 3600.0)
     facts: Record = {
         "job": asked.jobs[0].name,
         "cluster": str(Configuration(kind, workers, batch)),
+        "region": region,
         f"{learned.by} ({unit})": explained.value / scale,
         "from": explained.low / scale,
         "to": explained.high / scale,

@@ -113,8 +113,8 @@ def _s1() -> list[Row]:
     return found
 
 
-def _s2(store: Path) -> Row:
-    measured, told = unequal.compared(store), unequal.known(store)
+def _s2(cells: Mapping[str, unequal.Cell]) -> Row:
+    measured, told = unequal.compared(cells), unequal.known(cells)
     what, source = "error of predicted time, 2 to 8 workers", "1.8–6.9 %; CM-DARE to 73.5 %"
     if not measured or told is None:
         return "S2", what, source, "–", "V", OPEN, "not measured yet"
@@ -176,19 +176,19 @@ def _s6() -> Row:
     return "S6", "one type only", "Homo-fast +18.5 %, Homo-slow late", "; ".join(ours), "V", OPEN, why
 
 
-def _s7(store: Path) -> Row:
+def _s7(cells: Mapping[str, unequal.Cell]) -> Row:
     what = "one revocation: from the loss to the takeover"
-    if not (store / f"{unequal.REVOCATION}.json").exists():
+    cell = cells.get(unequal.REVOCATION)
+    if cell is None:
         return "S7", what, "29.6 s", "–", "V", OPEN, "not measured yet"
-    cell = unequal.read(store, unequal.REVOCATION)
     gap_s, after = cell["joined_s"] - cell["killed_s"], cell["after"] / cell["before"]
     ours = f"{gap_s:.1f} s; {after:.0%} of the speed afterwards"
     if cell["between"] is not None:
         ours += f", {cell['between'] / cell['before']:.0%} meanwhile"
+    started_s = cell["joined_s"] - cell["notice_s"]
     why = (
-        f"shape only: a notice of {unequal.NOTICE_S:g} s stands for 96 s, as a worker starts in 1.6 s, not "
-        "126; "
-        f"the others never paused for more than {cell['longest_pause_s']:.1f} s"
+        f"shape only: a notice of {unequal.NOTICE_S:g} s stands for 96 s, as a worker starts in "
+        f"{started_s:.1f} s, not 126; the others never paused for more than {cell['longest_pause_s']:.1f} s"
     )
     return "S7", what, "29.6 s", ours, "R", "same shape" if after > unequal.BACK else NOT, why
 
@@ -216,10 +216,11 @@ def text(counts: Sequence[int]) -> str:
     return " + ".join(some) or "none"
 
 
-def parts(store: Path = unequal.STORE) -> tuple[str, ...]:
-    """Return the parts of the market page about spotDNN. store: file of the measurements."""
+def parts(path: Path = unequal.MEASURED) -> tuple[str, ...]:
+    """Return the parts of the market page about spotDNN. path: file of the measurements."""
+    cells = unequal.read(path)
     rows = sorted(
-        [*_s1(), _s2(store), *_s4(), *_s5(), _s6(), _s7(store), *_NOT_COMPUTED], key=lambda row: row[0]
+        [*_s1(), _s2(cells), *_s4(), *_s5(), _s6(), _s7(cells), *_NOT_COMPUTED], key=lambda row: row[0]
     )
     quotas = ", ".join(f"{machine.cores:g}" for machine in (unequal.SMALL, unequal.MEDIUM, unequal.LARGE))
     return (
@@ -232,5 +233,5 @@ def parts(store: Path = unequal.STORE) -> tuple[str, ...]:
         f"CPU quotas of {quotas} cores, links of {unequal.WORKER_MB_S:g} MB/s, the server's of "
         f"{unequal.SERVER_MB_S:g} MB/s. The profiles are each type alone, then clusters of 2, 4 and 7; the "
         "judged clusters are others. A worker alone is a new process, because a process that trained with "
-        "other batches before computes more slowly; a profile of such a process missed the source's errors.",
+        "other batches before computes more slowly.",
     )

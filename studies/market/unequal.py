@@ -1,8 +1,8 @@
 """Asynchronous training on unequal emulated machines, measured and predicted: `python -m studies unequal`.
 
-For: profiles of the machines, clusters of 2 to 8 workers, and one revocation. Each is a file in a store, so
-an interrupted measurement continues where it stopped. Also for spotDNN's predictions of the same clusters.
-Not for: tables (spotdnn.py). All times are s of the monotonic clock.
+For: profiles of the machines, clusters of 2 to 8 workers, and one revocation. Each is a line of a file that
+ships, so an interrupted measurement continues where it stopped. Also for spotDNN's predictions of the same
+clusters. Not for: tables (spotdnn.py). All times are s of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from control.recommender.spotdnn_fit import contention
 from studies import harness
 from studies.harness import Asked, TimeIsUpError
 from testbed.cloud.asynchronous import Asynchronous, Machine
-from twinbed.writing import write_bytes
 
-STORE = harness.STORES / "unequal"
+MEASURED = Path(__file__).with_name("measured_unequal.jsonl")
+"""The measurements that ship: a cell a line, with its name."""
 SMALL, MEDIUM, LARGE = (
     Machine("small", 0.08, 1024),
     Machine("medium", 0.15, 1536),
@@ -51,7 +51,7 @@ PUSHES_EACH = 40
 """Number of measured pushes of a cluster for each of its workers."""
 NOTICE_S, STEADY_S = 1.2, 12.0
 """Time between the notice of a revocation and the revocation, s, and time that is measured around it, s. In
-the source 96 s passed, and a worker started in 126 s; here a worker starts in 1.6 s."""
+the source 96 s passed, and a worker started in 126 s; here a worker starts in a few seconds."""
 BACK = 0.8
 """Least share of the speed that must be back after a takeover."""
 _START_S = 150.0
@@ -61,22 +61,21 @@ Cell = dict[str, Any]
 
 
 def make(asked: Asked) -> int:
-    """Measure the cells that the store lacks."""
-    store, check = asked.store or STORE, harness.clock(asked.minutes)
-    store.mkdir(parents=True, exist_ok=True)
+    """Measure the cells that the file lacks. asked.store: the file."""
+    path, check = asked.store or MEASURED, harness.clock(asked.minutes)
     try:
         for group in (ALONE, CONTENDING, JUDGED):
-            left = {name: cell for name, cell in group.items() if not (store / f"{name}.json").exists()}
-            _measure(left, store, check)
-        if not (store / f"{REVOCATION}.json").exists():
+            held = read(path)
+            _measure({name: cell for name, cell in group.items() if name not in held}, path, check)
+        if REVOCATION not in read(path):
             check()
-            _keep(store, REVOCATION, revocation())
+            _keep(path, REVOCATION, revocation())
     except TimeIsUpError as error:
         harness.say(f"unequal: {error}")
     return 0
 
 
-def _measure(cells: Mapping[str, tuple[Machine, ...]], store: Path, check: Callable[[], None]) -> None:
+def _measure(cells: Mapping[str, tuple[Machine, ...]], path: Path, check: Callable[[], None]) -> None:
     if not cells:
         return
     check()
@@ -87,7 +86,7 @@ def _measure(cells: Mapping[str, tuple[Machine, ...]], store: Path, check: Calla
             check()
             ranked = dict(enumerate(machines, start=rank if len(machines) == 1 else 1))
             measured = cluster.measure_cluster(ranked, PUSHES_EACH * len(machines), within_s=_START_S)
-            _keep(store, name, asdict(measured))
+            _keep(path, name, asdict(measured))
 
 
 def revocation() -> Cell:
@@ -127,9 +126,16 @@ def revocation() -> Cell:
     }
 
 
-def _keep(store: Path, name: str, cell: Cell) -> None:
+def _keep(path: Path, name: str, cell: Cell) -> None:
     harness.say(f"unequal: {name}: {cell}")
-    write_bytes(store / f"{name}.json", json.dumps(cell, indent=1).encode())
+    with path.open("a") as file:
+        file.write(json.dumps({"name": name, **cell}) + "\n")
+
+
+def read(path: Path) -> dict[str, Cell]:
+    """Return the cells of a file by their names; none without a file."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {cell["name"]: cell for cell in map(json.loads, lines)}
 
 
 class Compared(NamedTuple):
@@ -161,12 +167,10 @@ class Known(NamedTuple):
         return pushes * float(predict(training, self.kinds, counts, Goal(1.0, 1e9)).step_s[0])
 
 
-def known(store: Path) -> Known | None:
-    """Return the results of the profiles in the store; None if one is missing."""
-    names = (*ALONE, *CONTENDING)
-    if not all((store / f"{name}.json").exists() for name in names):
+def known(cells: Mapping[str, Cell]) -> Known | None:
+    """Return the results of the profiles; None if one is missing."""
+    if not cells.keys() >= {*ALONE, *CONTENDING}:
         return None
-    cells = {name: read(store, name) for name in names}
     alone = [cells[name] for name in ALONE]
     push_mb = mean(cell["push_mb"] for cell in alone)
     whole_s, moved_s = ([mean(cell[what].values()) for cell in alone] for what in ("iteration_s", "moved_s"))
@@ -185,21 +189,14 @@ def known(store: Path) -> Known | None:
     return Known(training, kinds, r2)
 
 
-def compared(store: Path) -> list[Compared]:
-    """Return the judged clusters that are in the store; none without the profiles."""
-    told = known(store)
+def compared(cells: Mapping[str, Cell]) -> list[Compared]:
+    """Return the judged clusters that were measured; none without the profiles."""
+    told = known(cells)
     if told is None:
         return []
     rows = []
     for name, machines in JUDGED.items():
-        if (store / f"{name}.json").exists():
-            cell = read(store, name)
+        if cell := cells.get(name):
             ours, dare = (told.pushes_s(machines, cell["pushes"], contended=knows) for knows in (True, False))
             rows.append(Compared(len(machines), cell["time_s"], ours, dare))
     return rows
-
-
-def read(store: Path, name: str) -> Cell:
-    """Return a cell of the store."""
-    cell: Cell = json.loads((store / f"{name}.json").read_text())
-    return cell

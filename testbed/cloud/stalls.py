@@ -43,6 +43,14 @@ _CYCLES = 8
 _READS = 400
 """Number of samples that are read to time the disk."""
 _CHUNK_BYTES = 1 << 20
+_SAID = {
+    Run.ALONE: "1 worker, samples in memory",
+    Run.TOGETHER: "all workers, samples in memory",
+    Run.COLD: "all workers, samples on the disk",
+    Run.WARM: "all workers, samples in the page cache",
+    Run.APART: "all workers, the type's links between them",
+}
+"""What `told` says of each run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +120,7 @@ class Profiler:
     def _run(self, run: Run, cluster: Cluster, job: Profiled) -> None:
         if _lacks(job, run):
             before = job.timings[run].seconds if run in job.timings else ()
-            self.told(f"{job.type}: {run}, {len(before) + 1}")
+            self.told(f"{job.type}: {_SAID[run]}, repeat {len(before) + 1}")
             limits = _limits(job, shaped=run is Run.APART)
             step_s = cluster.measure(limits, count=self.count, within_s=_WITHIN_S).step_s
             job.timings[run] = Timing((*before, float(step_s.sum())), self.count * job.batch)
@@ -127,7 +135,7 @@ class Profiler:
             job.warm, job.cold = warm, cold
 
     def _all_reduce(self, jobs: Sequence[Profiled]) -> None:
-        self.told("all-reduce")
+        self.told("all-reduces between the workers")
         sizes = len(all_reduce.SIZES)
         with self._started((sys.executable, "-P", all_reduce.__file__), jobs[0].workers) as cluster:
             for job in jobs:
@@ -169,8 +177,8 @@ def drop(file: Path) -> None:
         DROP_CACHES.write_text(_PAGE_CACHE)
     except OSError as error:
         raise BackendError(
-            f"{Run.COLD} is refused: {DROP_CACHES}: {error.strerror}; dropping the page cache needs root on "
-            "the host itself"
+            f"the disk stall is not measured: {DROP_CACHES}: {error.strerror}; dropping the page cache needs "
+            "root on the host itself"
         ) from error
 
 

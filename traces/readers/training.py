@@ -67,6 +67,7 @@ class LanguageModels:
     micro_batch: sequences that a GPU takes at once
     tokens: tokens of a step on all GPUs
     tokens_per_s: measured rate of all GPUs, tokens/s
+    line: line of each run in its file, int64[n]
     """
 
     model: Names
@@ -80,6 +81,7 @@ class LanguageModels:
     micro_batch: Real
     tokens: Real
     tokens_per_s: Real
+    line: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,7 @@ def language_models(path: Path) -> LanguageModels:
         precision=_names(frame["precision"].map(_PRECISIONS)),
         sharding=_names(frame["sharding_strategy"].map(_SHARDINGS)),
         recompute=frame[again].map(_YES_OR_NO).to_numpy(np.bool_),
+        line=frame.index.to_numpy(np.int64),
         **{own: _numbers(frame, name) for name, own in numbers.items()},
     )
 

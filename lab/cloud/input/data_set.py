@@ -42,8 +42,13 @@ _MOST = 1e9
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A successful run of the table. step_s: mean time of a step on the type itself, s."""
+    """A successful run of the table.
 
+    row: number of its row there.
+    step_s: mean time of a step on the type itself, s.
+    """
+
+    row: int
     job: str
     instance: str
     workers: int
@@ -70,7 +75,8 @@ def load(table: Path, jobs: Path, catalogue: Catalogue, region: str = "us-centra
         of_job = job == index
         expected_s[of_job] = expected.job_s(one_job, among.take(of_job), rules.startup_s)
     cost = pricing.cost_usd(time_s, among.price_usd_h, rules)
-    return Examples(tuple(known), job, among, time_s, cost, expected_s)
+    row = np.array([run.row for run in runs])
+    return Examples(tuple(known), job, among, time_s, cost, expected_s, row)
 
 
 def _priced(
@@ -115,20 +121,21 @@ def _runs(table: Path) -> list[_Run]:
         raise ScenarioError(
             f"{table}: no column {missing[0]!r}; a table of measured jobs has {', '.join(COLUMNS)}"
         )
-    runs = [_run(row, f"{table}: row {number}") for number, row in cells if row["outcome"] == "ok"]
+    runs = [_run(row, number, table) for number, row in cells if row["outcome"] == "ok"]
     if not runs:
         raise ScenarioError(f"{table}: no successful run; python -m studies measure adds some")
     return runs
 
 
-def _run(row: Mapping[str, str], where: str) -> _Run:
+def _run(row: Mapping[str, str], number: int, table: Path) -> _Run:
+    where = f"{table}: row {number}"
     # A fraction with an exponent may have more digits than there is memory.
     if not _SCALE.fullmatch(row["scale"]):
         raise ScenarioError(f"{where}: scale: {row['scale']!r} is not a fraction such as 1/48")
     try:
         scale = float(Fraction(row["scale"]))
         step_s = float(row["step_mean_s"]) * scale
-        run = _Run(row["job"], row["instance"], int(row["workers"]), int(row["batch"]), step_s)
+        run = _Run(number, row["job"], row["instance"], int(row["workers"]), int(row["batch"]), step_s)
     except (ValueError, ZeroDivisionError) as error:
         raise ScenarioError(f"{where}: {error}") from None
     if not (0 < run.step_s <= _MOST and 0 < run.workers <= _MOST and 0 < run.batch <= _MOST):
@@ -136,9 +143,7 @@ def _run(row: Mapping[str, str], where: str) -> _Run:
     return run
 
 
-def one(
-    path: Path, configuration: Configuration, catalogue: Catalogue, region: str = "us-central1"
-) -> Examples:
+def one(path: Path, configuration: Configuration, catalogue: Catalogue, region: str) -> Examples:
     """Return one row to predict: the job of a file on a configuration at the catalogue's price.
 
     Raises as `load`, and ScenarioError if neither the job nor the configuration has a batch size.

@@ -113,7 +113,7 @@ def load(path: Path) -> tuple[Runs, Runs]:
 
 
 def measured(path: Path) -> Runs:
-    """Return the runs of a table of language models. Raises TraceError or ScenarioError naming the row."""
+    """Return the runs of a table of language models. Raises TraceError or ScenarioError naming the line."""
     rows = training.language_models(path)
     try:
         return runs(
@@ -128,6 +128,7 @@ def measured(path: Path) -> Runs:
             sharding=list(rows.sharding),
             precision=list(rows.precision),
             step_s=rows.tokens / rows.tokens_per_s,
+            called=[f"line {line}" for line in rows.line.tolist()],
         )
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None

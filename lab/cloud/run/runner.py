@@ -27,6 +27,7 @@ from lab.runs.manifest import one_by_one, store_run
 from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
 from twin.cloud.market import simulate
+from twinbed.text import counted
 
 HOUR_S = 3600.0
 
@@ -147,7 +148,7 @@ def about(asked: CloudInput) -> str:
     job, zones = asked.job, asked.zones
     regions = len({zone.region for zone in zones.values()})
     return (
-        f"{job.hours:g} h of work by {job.deadline_hours:g} h; {len(zones)} zones in {regions} "
-        f"region{'s' * (regions > 1)}; on demand {asked.on_demand} at "
+        f"{job.hours:g} h of work within {job.deadline_hours:g} h; {counted(len(zones), 'zone')} in "
+        f"{counted(regions, 'region')}; {asked.on_demand} on demand at "
         f"{asked.types[asked.on_demand].on_demand_usd_h:g} USD/h"
     )

@@ -20,16 +20,19 @@ COLUMNS = (
     Column("type", "type"),
     Column("what", "what"),
     Column("measured_s", "measured", "s", 2),
-    Column("measured_share", "measured", "1", 1, percent=True),
+    Column("measured_share", "share", "1", 1, percent=True),
     Column("noise_s", "noise", "s", 2),
     Column("verdict", "verdict"),
     Column("twin_s", "twin", "s", 2),
-    Column("twin_share", "twin", "1", 1, percent=True),
-    Column("epoch_usd", "epoch", "$", 2),
+    Column("twin_share", "twin's share", "1", 1, percent=True),
+    Column("epoch_usd", "cost", "$", 2),
 )
 LEGEND = (
-    "Stalls: time on the emulated type, and share of their run (network: of RUN1). Machines: time and cost "
-    "of an epoch on the type itself."
+    "A stall is the time that one thing adds to {samples:,.0f} samples of each worker on the emulated type: "
+    "the other workers of a machine (interconnect), preparing samples (CPU), reading them (disk), or the "
+    "type's links between machines (network). It is within noise if repeated runs differ by more. Its share "
+    "is of the time with it; the network's is of the time without it. An epoch is on the type itself. The "
+    "twin is given the time with 1 worker."
 )
 
 
@@ -59,24 +62,24 @@ def result(jobs: Sequence[Profiled], epoch_samples: float) -> Result:
     for job in jobs:
         expected, found = twin.runs(job), stalls.stalls(job.timings)
         for ours, theirs in zip(found, stalls.stalls(expected), strict=True):
-            verdict = "within noise" if ours.within_noise else ""
+            verdict = "beyond noise" if stalls.fix_first([ours]) else "within noise"
             measured = (ours.seconds, ours.share, ours.noise_s, verdict)
             rows.append(_row(job.type, f"{ours.stall} stall", *measured, theirs.seconds, theirs.share, None))
         here = sets_of(job, job.timings, epoch_samples)
         for one, other in zip(here, sets_of(job, expected, epoch_samples), strict=True):
             name = one.name.removeprefix(f"{job.type}, ")
-            rows.append(
-                _row(job.type, name, one.epoch_s, None, None, None, other.epoch_s, None, one.epoch_usd)
-            )
+            figures = (one.epoch_s, None, None, None, other.epoch_s, None, one.epoch_usd)
+            rows.append(_row(job.type, f"epoch with {name}", *figures))
         first = stalls.fix_first(found)
-        notes.append(f"{job.type}: {f'fix first: {first}' if first else 'no stall is beyond noise'}.")
-        notes += [job.refused] if job.refused else []
+        notes.append(f"{job.type}: {f'fix the {first} first' if first else 'no stall is beyond noise'}.")
+        notes += [f"{job.type}: {job.refused}"] if job.refused else []
         sets += here
-    for word, ranked in (("cost", stalls.by_cost(sets)), ("time", stalls.by_time(sets))):
-        notes.append(f"By {word} of an epoch: {'; '.join(one.name for one in ranked)}.")
+    for word, ranked in (("cheapest", stalls.by_cost(sets)), ("shortest", stalls.by_time(sets))):
+        notes.append(f"Epochs, the {word} first: {'; '.join(one.name for one in ranked)}.")
     for dear, cheap in stalls.dearer_and_slower(sets):
         notes.append(f"{dear.name} is dearer per hour and slower than {cheap.name}.")
-    return Result(COLUMNS, tuple(rows), legend=LEGEND, notes=tuple(notes))
+    legend = LEGEND.format(samples=jobs[0].timings[Run.TOGETHER].samples)
+    return Result(COLUMNS, tuple(rows), legend=legend, notes=tuple(notes))
 
 
 def _row(*values: str | float | None) -> Record:

@@ -201,7 +201,7 @@ def test_the_offset_is_the_logarithm_of_outcome_over_prior(by):
     assert model.correction.corrector is Corrector.NONE
     assert np.exp(model.correction.offset) == pytest.approx(0.5)
     # The offset alone is no time: half a second for every job.
-    with pytest.raises(ScenarioError, match=r"row 0 \(job job-0\)"):
+    with pytest.raises(ScenarioError, match=r"row 2 \(job job-0\)"):
         model.predict(replace(rows, prior_time_s=np.full(48, np.nan)))
 
 
@@ -214,7 +214,7 @@ def test_the_physical_predictor_takes_ten_rows():
 def test_a_baseline_refuses_rows_without_the_outcome_that_it_learns(name):
     rows = examples(1)
     rows.cost_usd[2] = np.nan
-    with pytest.raises(ScenarioError, match=r"row 2 .*cost is nan"):
+    with pytest.raises(ScenarioError, match=r"row 4 .*cost is nan"):
         fit(name, Objective.COST, rows, 0)
 
 
@@ -261,7 +261,7 @@ def test_a_job_whose_time_the_analytic_model_does_not_know_is_refused_by_name() 
     rows = examples(2)
     model = train_physical(Objective.TIME, rows, 0)
     rows.prior_time_s[30] = np.nan
-    with pytest.raises(ScenarioError, match=r"row 30 \(job job-1\): the analytic model, .* knows no time"):
+    with pytest.raises(ScenarioError, match=r"row 32 \(job job-1\): the analytic model, .* knows no time"):
         model.predict(rows)
 
 

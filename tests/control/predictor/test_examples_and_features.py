@@ -160,7 +160,7 @@ def test_the_analytic_models_cost_is_its_hours_times_the_price():
 def test_rows_without_an_outcome_are_refused(by, value):
     rows = examples()
     (rows.time_s if by == "time" else rows.cost_usd)[3] = value
-    with pytest.raises(ScenarioError, match=rf"row 3 \(job job-0\): {by} is {value}"):
+    with pytest.raises(ScenarioError, match=rf"row 5 \(job job-0\): {by} is {value}"):
         rows.check_known(Objective(by))
 
 

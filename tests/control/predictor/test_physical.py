@@ -104,14 +104,14 @@ def test_too_few_rows_and_rows_without_an_outcome_are_refused():
     with pytest.raises(ScenarioError, match="at least 10 are needed"):
         train_physical(Objective.TIME, rows.take(np.arange(9)), 0)
     rows.cost_usd[2] = np.nan
-    with pytest.raises(ScenarioError, match=r"row 2 .*cost is nan"):
+    with pytest.raises(ScenarioError, match=r"row 4 .*cost is nan"):
         train_physical(Objective.COST, rows, 0)
 
 
 def test_a_prior_for_some_rows_only_is_refused():
     rows = examples(2)
     rows.prior_time_s[0] = np.nan
-    with pytest.raises(ScenarioError, match="give it for all"):
+    with pytest.raises(ScenarioError, match=r"row 2 \(job job-0\): the analytic model, which"):
         train_physical(Objective.TIME, rows, 0)
 
 

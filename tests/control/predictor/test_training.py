@@ -315,7 +315,7 @@ def test_too_few_rows_are_counted_before_any_is_left_out():
     for count in (1, 9, 10, 12):
         with pytest.raises(ScenarioError, match=f"{count} rows to learn from; at least 13 are needed"):
             train_network(Objective.TIME, rows.take(np.arange(count)), 1)
-    with pytest.raises(ScenarioError, match=r"row 2 .*cost is nan"):
+    with pytest.raises(ScenarioError, match=r"row 4 .*cost is nan"):
         train_network(Objective.COST, replace(rows, cost_usd=np.where(np.arange(24) == 2, np.nan, 1.0)), 1)
 
 

@@ -87,6 +87,15 @@ def test_a_policy_has_one_name_in_every_chart(markets):
     assert sorted(named) == ["Greedy", "On-demand"]
 
 
+def test_a_tooltip_names_its_values_in_words_with_units(markets):
+    for figure in over_all(shown([markets.open(run_id) for run_id in markets.ids()])):
+        drawn = figure.chart.to_dict()
+        for layer in drawn.get("layer", [drawn]):
+            for line in layer["encoding"]["tooltip"]:
+                assert "_" not in line["title"]
+                assert line["type"] != "quantitative" or "format" in line or line["field"] == "available"
+
+
 class TestWithABrowser:
     """A journey with a real browser."""
 

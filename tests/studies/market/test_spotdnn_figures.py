@@ -1,6 +1,5 @@
 """The figures that spotDNN's paper prints, from its own constants; and what is made of measurements."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -56,9 +55,10 @@ def test_s4_r_of_equal_and_unequal_workers() -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def measured(tmp_path: Path) -> Path:
     """Measurements of a made-up machine: 1 MB a push, 5 MB/s alone, contention 0.5 · √n − 0.5."""
     compute_s = {"small": 1.0, "medium": 0.5, "large": 0.25}
+    path = tmp_path / "measured.jsonl"
 
     def bandwidth(workers: int) -> float:
         share = min(max(0.5 * workers**0.5 - 0.5, 0), 1)
@@ -79,19 +79,20 @@ def store(tmp_path: Path) -> Path:
             "moved_s": dict.fromkeys(ranks, moved_s),
             "push_mb": 1.0,
         }
-        (tmp_path / f"{name}.json").write_text(json.dumps(cell))
+        unequal._keep(path, name, cell)
 
     for group in (unequal.ALONE, unequal.CONTENDING, unequal.JUDGED):
         for name, machines in group.items():
             write(name, machines)
-    return tmp_path
+    return path
 
 
-def test_what_follows_the_source_s_law_is_predicted_exactly(store: Path) -> None:
-    told = unequal.known(store)
+def test_what_follows_the_source_s_law_is_predicted_exactly(measured: Path) -> None:
+    cells = unequal.read(measured)
+    told = unequal.known(cells)
     assert told is not None
     assert told.training.worker_mb_s == pytest.approx(5)
-    rows = unequal.compared(store)
+    rows = unequal.compared(cells)
     assert [row.workers for row in rows] == [2, 3, 4, 6, 8]
     for row in rows:
         assert row.predicted_s == pytest.approx(row.measured_s, rel=0.02)  # 2 workers do not contend
@@ -99,13 +100,13 @@ def test_what_follows_the_source_s_law_is_predicted_exactly(store: Path) -> None
     assert rows[-1].dare_s < 0.9 * rows[-1].measured_s
 
 
-def test_the_page_shows_what_was_measured_and_says_what_was_not(store: Path, tmp_path: Path) -> None:
+def test_the_page_shows_what_was_measured_and_says_what_was_not(measured: Path, tmp_path: Path) -> None:
     revocation = {
         "notice_s": 12.0, "killed_s": 24.0, "joined_s": 30.0, "before": 4.0, "between": 3.0, "after": 4.0,
         "longest_pause_s": 1.5,
     }  # fmt: skip
-    (store / "revocation.json").write_text(json.dumps(revocation))
-    text = "\n".join(spotdnn.parts(store))
+    unequal._keep(measured, "revocation", revocation)
+    text = "\n".join(spotdnn.parts(measured))
     assert "| 29.6 s | 6.0 s; 100% of the speed afterwards, 75% meanwhile | R | same shape |" in text
     assert "8 workers +0.0%" in text
     empty = "\n".join(spotdnn.parts(tmp_path / "empty"))

@@ -99,7 +99,7 @@ def test_a_gpu_that_no_table_has_is_described_and_one_that_it_has_is_changed(tmp
 
 def test_a_row_that_cannot_be_is_named(tmp_path):
     row = "3b,h100_80gb,amp_bf16,FULL_SHARD,True,3e9,2048,8,8,131072,1e12\n"
-    with pytest.raises(ScenarioError, match=r"runs\.csv: row 1: this step is faster"):
+    with pytest.raises(ScenarioError, match=r"runs\.csv: line 2: this step is faster"):
         step_file.measured(write(tmp_path, HEAD + row, "runs.csv"))
 
 

@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbed[cloud]'")
 pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
 
-from control.jobs import Configuration, LocalRun
+from control.jobs import Configuration, LocalRun, Objective
 from control.predictor import physical
+from control.predictor.explanation import contributions
 from control.predictor.training import Schedule
 from control.predictor.tried_network import train_network
 from lab.cli.main import call
@@ -107,6 +108,22 @@ def test_what_is_wrong_with_a_table_is_named(folder, change, message):
         data_set.load(table, folder, load())
 
 
+def test_a_run_that_cannot_be_learned_from_is_named_by_its_row_in_the_table(folder):
+    head, *lines = (folder / "runs.csv").read_text().splitlines(keepends=True)
+    # The header and a failed run come before the 20 runs of each job.
+    (folder / "runs.csv").write_text("".join([head, lines[-1], *lines[:-1]]))
+    (folder / "c.local-run.parquet").unlink()
+    rows = data_set.load(folder / "runs.csv", folder, load())
+    with pytest.raises(ScenarioError, match=r"^row 43 \(job c\): the analytic model, .* local run"):
+        physical.train_physical(Objective.TIME, rows, 0)
+    known = physical.train_physical(Objective.TIME, rows.take(rows.job < 2), 0)
+    with pytest.raises(ScenarioError, match=r"^row (4[3-9]|5\d|6[0-2]) \(job c\): "):
+        contributions(known, rows.take(rows.job == 0).take(np.array([0])), rows, np.random.default_rng(0))
+    asked = data_set.one(folder / "c.yaml", Configuration("n1-standard-8", 2), load(), "us-central1")
+    with pytest.raises(ScenarioError, match=r"^job c: the analytic model"):
+        known.predict(asked)
+
+
 @pytest.mark.slow
 def test_train_then_explain(folder, capsys):
     where = ["--runs", str(folder / "runs.csv"), "--jobs", str(folder), "--format", "json"]
@@ -125,6 +142,12 @@ def test_train_then_explain(folder, capsys):
     assert np.prod([row["factor"] for row in shown["rows"]]) == pytest.approx(facts["time (h)"], rel=1e-6)
     assert call(["predict", "explain", model, "images_vgg", "--type", "n1-standard-8", *where]) == 0
     assert json.loads(capsys.readouterr().out)["facts"]["job"] == "images_vgg"
+    there = [model, str(folder / "b.yaml"), "--type", "m5.xlarge", "--region"]
+    assert call(["predict", "explain", *there, "us-east-1", *where]) == 0
+    shown = json.loads(capsys.readouterr().out)["facts"]
+    assert (shown["cluster"], shown["region"]) == ("1 × m5.xlarge", "us-east-1")
+    assert call(["predict", "explain", *there, "us-west-9", *where]) == 2
+    assert "no region 'us-west-9'" in capsys.readouterr().err
     far = [model, str(folder / "b.yaml"), "--type", "n1-standard-8", "--workers", "5000"]
     assert call(["predict", "explain", *far, *where]) == 0
     assert json.loads(capsys.readouterr().out)["facts"]["like what was learned from"] is False

@@ -20,29 +20,29 @@ def test_the_table_has_stalls_beside_the_twin_s_and_epochs_with_their_costs():
     rows = {row["what"]: row for row in document["rows"]}
     network = rows["network stall"]
     assert (network["measured_s"], network["measured_share"], network["twin_s"]) == (40, 4, pytest.approx(9))
-    alone, apart = rows["1 worker"], rows["2 workers on 2 machines"]
+    alone, apart = rows["epoch with 1 worker"], rows["epoch with 2 workers on 2 machines"]
     # The type is 48 times as fast as its emulation, on which the runs were timed.
     assert (alone["measured_s"], apart["measured_s"]) == (8 * 72 / 48, 50 * 36 / 48)
     assert alone["epoch_usd"] == pytest.approx(0.5 * 576 / 48 / 3600)
     assert apart["epoch_usd"] == pytest.approx(1.0 * 1800 / 48 / 3600)
     notes = document["notes"]
-    assert notes[0] == "t: fix first: network."
-    assert notes[1].startswith("By cost of an epoch: t, 1 worker; t, 2 workers on a machine;")
-    assert notes[2].startswith("By time of an epoch: t, 2 workers on a machine; t, 1 worker;")
+    assert notes[0] == "t: fix the network first."
+    assert notes[1].startswith("Epochs, the cheapest first: t, 1 worker; t, 2 workers on a machine;")
+    assert notes[2].startswith("Epochs, the shortest first: t, 2 workers on a machine; t, 1 worker;")
     assert notes[3] == "t, 2 workers on 2 machines is dearer per hour and slower than t, 1 worker."
 
 
 def test_one_worker_is_one_set_of_machines():
     alone = replace(PROFILED, workers=1)
     rows = [row["what"] for row in result([alone], 7200).rows]
-    assert [what for what in rows if "worker" in what] == ["1 worker"]
+    assert [what for what in rows if "worker" in what] == ["epoch with 1 worker"]
 
 
 def test_a_refused_run_is_told_and_has_no_row():
     timings = {run: timing for run, timing in PROFILED.timings.items() if run is not Run.COLD}
-    refused = replace(PROFILED, timings=timings, cold=None, refused="RUN2 is refused: why")
+    refused = replace(PROFILED, timings=timings, cold=None, refused="the disk stall is not measured: why")
     shown = result([refused], 7200)
-    assert "RUN2 is refused: why" in shown.notes
+    assert "t: the disk stall is not measured: why" in shown.notes
     assert "disk stall" not in [row["what"] for row in shown.rows]
 
 
