@@ -25,7 +25,6 @@ REAL = (
     "testbed",
     "lab/containers/real",
     "lab/containers/calibrate",
-    "studies/fidelity_fabric",
 )
 """Folders of tests that use the machine's own kernel and clock, which others use, too."""
 

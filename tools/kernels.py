@@ -22,6 +22,7 @@ QUESTIONS = (
     ("run", "fleet", "--set", "fabric.fleet.days=2", *FEW),
     ("run", "planner", "--set", "fabric.fleet.days=2", *FEW),
     ("run", "market", "--set", "seeds=[0]", "--set", "policies=[planned]"),
+    ("run", "cluster", "--set", "policies=[tiresias]"),
 )
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import pytest
 from lab.cli import packages
 from tests.lab.connect.servers import free_port, http_server
 from tests.pages import HOW_TOS, TUTORIAL, blocks
-from tests.wheel import how_tos
+from tests.wheel import how_tos, kernels
 from tests.wheel.waiting import CLIENT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,6 +78,8 @@ def installed(wheel, user, home) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(home / "venv" / "bin" / "python")]
     asked = ["install", "--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt"), f"{wheel}[explorer]"]
     subprocess.run([*pip, *asked], check=True, env=KEPT)
+    (site,) = (home / "venv" / "lib").glob("python*/site-packages")
+    kernels.hand_over(ROOT, site, home / "user")
     return home / "venv" / "bin"
 
 

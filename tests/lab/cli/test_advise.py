@@ -13,16 +13,21 @@ from tests.lab.containers.advise.histories import MIB, history, trace
 from traces.prometheus import kept
 
 
-@pytest.fixture
-def shop(tmp_path):
+def imported(folder, minutes):
     """An imported history of a Deployment with two replicas, far too large."""
-    path = tmp_path / "shop.parquet"
+    path = folder / "shop.parquet"
     random = np.random.default_rng(0)
-    own = trace(0.2 * random.lognormal(0, 0.3, (2, 2000)), np.full((2, 2000), 100.0 * MIB))
+    own = trace(0.2 * random.lognormal(0, 0.3, (2, minutes)), np.full((2, minutes), 100.0 * MIB))
     facts = {name: [2.0, 2.0] for name in ("cpu_request_cores", "cpu_limit_cores")}
     facts |= {name: [1024.0 * MIB] * 2 for name in ("memory_request_bytes", "memory_limit_bytes")}
     kept.write(history(own, **facts), path)
     return path
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """More than a day: advice on less is never applied without care."""
+    return imported(tmp_path, 2000)
 
 
 def test_an_imported_history_becomes_an_advice_patches_and_a_page(twinbed, shop, tmp_path):
@@ -59,8 +64,8 @@ def test_the_table_has_figures_before_and_after(twinbed, shop):
     assert "→" in ended.out
 
 
-def test_hosts_that_containers_share_are_rehearsed_and_said(twinbed, shop):
-    out = shop.with_suffix(".json")
+def test_hosts_that_containers_share_are_rehearsed_and_said(twinbed, tmp_path):
+    shop, out = imported(tmp_path, 200), tmp_path / "shop.json"
     hosts = ("--hosts", "1", "--host-cores", "0.3")
     ended = twinbed("advise", shop, "--seeds", "1", "--policy", "krr", *hosts, "--out", out)
     assert ended.code == 0, ended.err

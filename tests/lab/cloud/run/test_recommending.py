@@ -20,6 +20,12 @@ def database(tmp_path):
     return Measurements(tmp_path / "m.duckdb")
 
 
+@pytest.fixture
+def one_job_ships(monkeypatch):
+    """One job instead of the dozens that ship, whose kinship takes seconds to weigh at each question."""
+    monkeypatch.setattr(recommending, "shipped_runs", lambda: tuple(past_of("theirs")))
+
+
 def test_a_cluster_is_paid_for_with_its_server():
     among, used = priced(load(), AWS)
     assert len(among) == 6
@@ -60,6 +66,7 @@ def test_without_a_local_run_a_past_or_a_trial_there_is_no_figure(database):
     assert "us-central1, US$" in notes
 
 
+@pytest.mark.usefixtures("one_job_ships")
 def test_a_cluster_on_which_every_trial_failed_is_left_out_and_named(database):
     tried = [replace(run, job="new") for run in past_of("mine")]
     database.add([*past_of("mine"), tried[0], replace(tried[1], ok=False, time_s=5.0)])
@@ -70,6 +77,7 @@ def test_a_cluster_on_which_every_trial_failed_is_left_out_and_named(database):
         assert "Left out, because every trial there failed: 1 × n1-standard-8." in answered.notes
 
 
+@pytest.mark.usefixtures("one_job_ships")
 def test_two_providers_may_sell_types_of_one_name_in_a_region(tmp_path, database):
     columns = "name,provider,region,market,price_per_h,currency,as_of,vcpus,memory_gib,gpus,gpu_model,"
     rows = "m4,a,here,{},USD,2024-01-01,4,8,0,,1e9,m,,,me", "m4,b,here,{},USD,2024-01-01,4,8,0,,1e9,m,,,me"
@@ -90,8 +98,8 @@ def past_of(job: str, count: int = 3) -> list[Run]:
     ]
 
 
-def test_a_past_of_one_s_own_brings_figures_and_what_ships_does_not(database, monkeypatch):
-    monkeypatch.setattr(recommending, "shipped_runs", lambda: tuple(past_of("theirs")))
+@pytest.mark.usefixtures("one_job_ships")
+def test_a_past_of_one_s_own_brings_figures_and_what_ships_does_not(database):
     market = Market("us-central1", types=("n1-standard-8", "e2-standard-16"), workers=(1, 2))
     answered = answer(Question(Job("new"), market), load(), database)
     assert all(np.isnan(row.time_s) for row in answered.ranking)
@@ -287,6 +295,7 @@ def test_types_with_gpus_are_left_out_of_what_a_local_run_tells(database):
     assert not any(letter.isdigit() for letter in str(refused.value))
 
 
+@pytest.mark.usefixtures("one_job_ships")
 @pytest.mark.parametrize("method", ["transfer", "cherrypick"])
 def test_runs_without_gpus_tell_nothing_of_those_with_gpus_unless_a_job_ran_on_both(method, database):
     """A job that ran on GPUs alone shows no ratio to types without them."""

@@ -223,8 +223,9 @@ def test_tuning_finds_how_often_to_save(tmp_path):
 
 
 def test_a_fleet_that_fails_without_end_is_refused_as_the_closed_form_refuses_it(tmp_path):
+    # A failure every 47 ms leaves no progress on the first day either.
     with pytest.raises(ScenarioError) as run_refused:
-        run(tmp_path, "fabric.fleet.plan.failures_per_node_day=900.0")
+        run(tmp_path, "fabric.fleet.days=1", "fabric.fleet.plan.failures_per_node_day=900.0")
     with pytest.raises(ScenarioError) as form_refused:
         expected_ettr(900 * 2048 / 86_400, 480.0, 20.0, 600.0)
     assert str(run_refused.value).startswith(f"fabric.fleet.plan.{NO_PROGRESS}")

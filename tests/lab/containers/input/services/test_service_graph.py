@@ -52,14 +52,8 @@ def test_any_acyclic_application_compiles_to_consistent_arrays(raw):
     assert len(graph.draw) == len(graph.mean_s) == len(graph.cv) == handlers
     assert len(compiled.threads) == len(compiled.names)
     assert len(compiled.weights) == len(graph.request_names) == len(app.requests)
-
-
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(acyclic_apps())
-def test_every_cpu_second_that_a_mix_demands_is_some_containers(raw):
-    compiled = compile_graph(build_app(raw))
-    work_s = float(visits_per_request(compiled) @ compiled.graph.mean_s)
+    # Every CPU second that the mix demands is some container's.
+    work_s = float(visits_per_request(compiled) @ graph.mean_s)
     assert mean_cores(compiled, 10.0).sum() == pytest.approx(10.0 * work_s)
 
 
