@@ -222,12 +222,13 @@ class ClusterInput(Section):
     restart_s: NonNegativeFloat = 30.0
     """Time without progress after a job's servers changed, s. An assumption."""
     checkpoint_s: PositiveFloat = 600.0
-    """Work between two saves, s; a fault loses later work. An assumption."""
+    """Work between two saves, s; a fault loses later work. An assumption. Saves take time under `emulation`
+    only."""
     faults: FaultsInput | None = Field(default=None, description="Faults of servers; null: no server fails.")
     emulation: EmulationInput | None = None
     """How this machine emulates the cluster on the testbed; models are then names of training jobs. The twin
-    takes the time of restarts from the calibration, and ignores restart_s. Starts share the machine's cores,
-    on both backends."""
+    takes the time of restarts and saves from the calibration, and ignores restart_s. Starts share the
+    machine's cores, on both backends."""
     watched: WatchedInput = Field(default=WatchedInput(), description="Which jobs count in the metrics.")
     fairness: bool = True
     """Simulate an equally divided cluster, too, which finish-time fairness compares with."""

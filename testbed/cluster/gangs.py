@@ -1,9 +1,9 @@
 """Start real training jobs, stop them, and start them again elsewhere. A gang has a process per GPU.
 
 For: one life of a gang, from its start to its end, in its own cgroups. Not for: the times at which jobs start
-and stop (carrying_out.py), nor the cost of a life. A GPU of a type is a CPU quota: CPU-bound jobs then have
-speeds in the ratio of the quotas. While a process starts or saves it has no quota, because that is not work
-of its GPU. SIGTERM makes a job save and end. Like recorded processes, a process has no capability.
+and stop (carrying_out.py), nor the cost of a life. A GPU of a type is a CPU quota. While a process starts, or
+saves as it is told to end, it has no quota, because that is not work of its GPU. SIGTERM makes a job save and
+end. Like recorded processes, a process has no capability.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from testbed.cloud import steps
 from testbed.containers import leftovers
@@ -232,6 +235,10 @@ class Gangs(Undone):
         self._remove(job)
         self._done[job] = training.steps if life.leaving is None else last
         return Seen(self._done[job], begun=bool(new), alive=False)
+
+    def step_ends_ns(self, job: int) -> NDArray[np.int64]:
+        """Return when the steps of a job's present life ended, ns of the monotonic clock, int64[steps]."""
+        return steps.step_ends_ns(self._lives[job].folder)
 
     def _saved(self, job: int, life: Life) -> int:
         """Return the step of a job's last regular save in one of its lives or before it."""

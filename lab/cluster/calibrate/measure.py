@@ -1,19 +1,24 @@
-"""Measures how long the shipped jobs take to start, restart and end on this machine, and their training speed
-under a quota.
+"""Measures how long the shipped jobs take to start, restart, save and end on this machine, and their training
+speed under a quota.
 
 For: `twinbed calibrate --pillar cluster`. Not for: whole runs, which are compared with the twin and therefore
 never calibrate it. Starts and ends are measured one by one, because the twin computes how they slow each
-other. Training is measured in parallel, as it runs in a cluster.
+other. Training is measured in parallel, as it runs in a cluster. Its speed is k·(quota − lost): gangs of one
+tell how much of a quota is lost, because they train at half the quota, too.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import numpy as np
+
+from control.scheduler.model import Real, Whole
 from lab.ask import shipped
 from lab.ask.calibration import Calibration, Value, distribution
 from lab.cluster.calibrate.values import key_of
@@ -30,6 +35,11 @@ CORES = 0.8
 """Most quota of the jobs that are measured side by side, cores."""
 SIZES = (1, 2)
 """GPUs of the gangs that are measured."""
+_SAVES_EVERY = 7
+"""Steps between two saves of the jobs that are measured. A save right after another one is faster. The jobs
+print after every tenth step, which then comes as often after a save as after any other step."""
+_TURNS = 3
+"""Number of times that training at the quotas takes turns, because the machine's speed changes."""
 _FOREVER = 10**9
 _SHORT = 6
 """Steps of the jobs whose end is measured."""
@@ -64,8 +74,9 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
     start_s: list[float] = []
     restart_s: list[float] = []
     end_s: list[float] = []
-    speeds: dict[str, Value] = {}
-    beside = 1.0
+    beside: list[float] = []
+    half: list[float] = []
+    speeds: dict[str, tuple[float, float]] = {}
     for label, batch in zip(STEPS, batches(), strict=True):
         progress(label, 0.0)
         alone = all(gpus == 1 for _, gpus in batch)
@@ -75,12 +86,16 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
             starts, restarts = _starts(batch)
             start_s += starts
             restart_s += restarts
-        per_core_s, slowed = _trained(batch, effort, beside=alone)
-        beside = min(beside, slowed)
-        for (job, gpus), rate in zip(batch, per_core_s, strict=True):
-            said = f"measured: at a quota of {GPU_CORES:g} cores a process, {effort.seconds:g} s"
-            speeds[f"training.{key_of(job, gpus)}"] = Value(rate, "steps/core/s", said)
+        trained = _trained(batch, effort, alone=alone)
+        beside += trained.beside
+        half += trained.half
+        for gang, speed in zip(batch, trained.speeds, strict=True):
+            if not all(map(math.isfinite, speed)):
+                raise BackendError(f"{gang[0]} did not save; measure for longer, or on a quieter machine")
+            speeds[key_of(*gang)] = speed
         progress(label, 1.0)
+    works_cores = GPU_CORES - lost_cores(statistics.fmean(half))
+    how = f"at a quota of {GPU_CORES:g} cores a process, {effort.seconds:g} s"
     facts = machine.facts()
     return Calibration(
         name,
@@ -90,7 +105,14 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
         {
             "machine.cores": Value(float(facts["cpus"]), "cores", "read from the system"),
             "machine.beside_starts": Value(
-                beside, "1", "measured: speed of training while another job starts, relative to otherwise"
+                min(statistics.fmean(beside), 1.0),
+                "1",
+                "measured: speed of training while another job starts, relative to otherwise",
+            ),
+            "machine.lost_cores": Value(
+                GPU_CORES - works_cores,
+                "cores",
+                "measured: part of every quota without steps, from training at all and at half of it",
             ),
             "times.start_s": distribution(
                 start_s, "s", "measured: from a job's first start to its first step"
@@ -101,7 +123,14 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
             "times.end_s": distribution(
                 end_s, "s", "measured: from a job's last step until its processes are gone"
             ),
-            **speeds,
+            **{
+                f"training.{key}": Value(per_s / works_cores, "steps/core/s", f"measured: {how}")
+                for key, (per_s, _) in speeds.items()
+            },
+            **{
+                f"saves.{key}": Value(save_s * works_cores, "core s", f"measured: {how}")
+                for key, (_, save_s) in speeds.items()
+            },
         },
         "",
     )
@@ -118,37 +147,88 @@ def _starts(batch: Sequence[tuple[str, int]]) -> tuple[list[float], list[float]]
     return starts, restarts
 
 
-def _trained(batch: Sequence[tuple[str, int]], effort: Effort, *, beside: bool) -> tuple[list[float], float]:
-    """Return steps per second and core of each job, trained in parallel, and their speed while one more job
-    starts again and again, relative to that, at most 1.
+def lost_cores(half: float) -> float:
+    """Return the cores of a quota of GPU_CORES that do no steps. half: speed at half of it, relative to that
+    at all of it."""
+    half = min(half, 0.5)
+    return GPU_CORES * (0.5 - half) / (1 - half)
 
-    beside: whether the second is measured; without it, it is 1.
+
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    """How jobs train in parallel, by job.
+
+    speeds: steps per second between saves, and the time of a save, s. beside, half: speed while one more job
+    starts again and again, and at half the quota, relative to the usual speed; only of gangs of one.
     """
+
+    speeds: list[tuple[float, float]]
+    beside: list[float]
+    half: list[float]
+
+
+def _trained(batch: Sequence[tuple[str, int]], effort: Effort, *, alone: bool) -> _Trained:
+    """Train a batch in parallel, with saves. alone: whether its gangs are of one."""
     jobs, more = range(len(batch)), len(batch)
-    with Gangs(
-        [training(job, gpus, _FOREVER, _FOREVER) for job, gpus in (*batch, (batch[0][0], 1))]
-    ) as gangs:
+    programs = [training(job, gpus, _FOREVER, _SAVES_EVERY) for job, gpus in (*batch, (batch[0][0], 1))]
+    with Gangs(programs) as gangs:
         for job in jobs:
             _start(gangs, batch, job)
-        done, took_s = _steps_in(gangs, jobs, lambda: time.sleep(effort.seconds))
-        rates = [max(steps, 1) / took_s / GPU_CORES for steps in done]
-        slowed, slowed_s = [0] * len(batch), 0.0
-        while beside and slowed_s < effort.seconds:
+        if not alone:
+            return _Trained(_speeds(gangs, batch, effort, GPU_CORES)[0], [], [])
+        speeds, halved = _speeds(gangs, batch, effort, GPU_CORES, GPU_CORES / 2)
+        for job in jobs:
+            gangs.limit(job, GPU_CORES)
+        slowed, slowed_s = np.zeros(len(batch)), 0.0
+        while slowed_s < effort.seconds:
             steps, took_s = _steps_in(gangs, jobs, lambda: _start(gangs, batch, more))
-            slowed, slowed_s = [a + b for a, b in zip(slowed, steps, strict=True)], slowed_s + took_s
+            slowed, slowed_s = slowed + steps, slowed_s + took_s
             _stop(gangs, batch, more)
-    if not beside:
-        return rates, 1.0
-    shares = [steps / slowed_s / GPU_CORES / rate for steps, rate in zip(slowed, rates, strict=True)]
-    return rates, min(statistics.fmean(shares), 1.0)
+    usual_s = [1 / per_s + save_s / _SAVES_EVERY for per_s, save_s in speeds]
+    half = [less / per_s for (less, _), (per_s, _) in zip(halved, speeds, strict=True)]
+    return _Trained(speeds, (slowed / slowed_s * usual_s).tolist(), half)
 
 
-def _steps_in(gangs: Gangs, jobs: Sequence[int], act: Callable[[], object]) -> tuple[list[int], float]:
-    """Return the steps that jobs take while something is done, and the time that it takes, s."""
-    before, began = [gangs.look(job).done for job in jobs], time.monotonic()
+def _speeds(
+    gangs: Gangs, batch: Sequence[tuple[str, int]], effort: Effort, *quotas: float
+) -> list[list[tuple[float, float]]]:
+    """Return steps per second between saves and the time of a save, s, of each job under each quota."""
+    jobs = range(len(batch))
+    rows: list[list[list[Real]]] = [[[] for _ in jobs] for _ in quotas]
+    for turn in range(_TURNS * len(quotas)):
+        place = turn % len(quotas)
+        for job in jobs:
+            gangs.limit(job, quotas[place])
+        first = [gangs.look(job).done for job in jobs]
+        time.sleep(effort.seconds / _TURNS)
+        for job in jobs:
+            rows[place][job].append(_steps(gangs.step_ends_ns(job), first[job]))
+    return [[_speed(np.vstack(of_job)) for of_job in by_job] for by_job in rows]
+
+
+def _steps(ends_ns: Whole, first: int) -> Real:
+    """Return how long each step took, s, and whether a save came before it, float64[steps, 2]. ends_ns: ends
+    of the steps; first: number of steps that do not count."""
+    took_s = np.diff(ends_ns[first:]) / 1e9
+    return np.column_stack((took_s, np.arange(first + 1, first + 1 + took_s.size) % _SAVES_EVERY == 0))
+
+
+def _speed(steps: Real) -> tuple[float, float]:
+    """Return steps per second between saves, and the time of a save, s; NaN for what was not seen."""
+    took_s, saved = steps[:, 0], steps[:, 1] > 0
+    plain_s, after_save_s = (
+        float(some.mean()) if some.size else math.nan for some in (took_s[~saved], took_s[saved])
+    )
+    return 1 / plain_s, max(after_save_s - plain_s, 0.0)
+
+
+def _steps_in(gangs: Gangs, jobs: Sequence[int], act: Callable[[], object]) -> tuple[Real, float]:
+    """Return the steps that jobs take while something is done, float64[jobs], and the time that it takes,
+    s."""
+    before, began = np.array([gangs.look(job).done for job in jobs], float), time.monotonic()
     act()
     took_s = time.monotonic() - began
-    return [gangs.look(job).done - done for job, done in zip(jobs, before, strict=True)], took_s
+    return np.array([gangs.look(job).done for job in jobs], float) - before, took_s
 
 
 def _start(gangs: Gangs, batch: Sequence[tuple[str, int]], job: int) -> float:

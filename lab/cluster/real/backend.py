@@ -19,7 +19,7 @@ from lab.ask.calibration import Calibration
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.cloud.input import job_file
-from lab.cluster.calibrate.values import speed
+from lab.cluster.calibrate.values import quota_cores, speed
 from lab.cluster.input import ClusterInput, EmulationInput, cluster_of
 from lab.cluster.run.jobs import Jobs
 from lab.cluster.run.runner import Drawn, blamed, stored
@@ -72,7 +72,7 @@ def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, 
             drawn.timing(spec.calibration),
             gangs,
             compression=emulation.compression,
-            quota_cores=lambda _, rate: emulation.gpu_cores * rate,
+            quota_cores=lambda _, rate: quota_cores(spec.calibration, emulation.gpu_cores, rate),
             downtime=drawn.downtime,
             progress=None if progress is None else partial(progress, label),
         )
@@ -146,7 +146,7 @@ def trainings(
         if not model:
             known = ", ".join(shipped.names("job"))
             raise ScenarioError(f"cluster.models: name jobs that train, for the testbed; shipped are {known}")
-        per_s = emulation.gpu_cores * speed(calibration, model, gpus)
+        per_s = speed(calibration, model, gpus, emulation.gpu_cores)
         steps = round(float(jobs.workload.steps[number]) / emulation.compression * per_s)
         if steps < LEAST_STEPS:
             raise ScenarioError(

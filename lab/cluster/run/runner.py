@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing
+from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing, Workload
 from control.scheduler import make, settings, within_quotas
 from control.scheduler.ports import Scheduler
 from lab.ask.calibration import Calibration
@@ -24,6 +24,7 @@ from lab.ask.policy import PolicySpec
 from lab.ask.scenario import RunSpec
 from lab.check.driven_fleet import BrokenPromiseError
 from lab.check.watched_scheduler import WatchedScheduler
+from lab.cluster.calibrate.values import save_s
 from lab.cluster.input import ClusterInput, FaultsInput, cluster_of
 from lab.cluster.metrics import METRICS
 from lab.cluster.run import figures
@@ -58,6 +59,22 @@ class Drawn:
         given["gavel"] = {"round_s": self.asked.round_s, **given.get("gavel", {})}
         chosen = {family: settings(family, values) for family, values in given.items()}
         return make(policy.name, self.jobs.cluster, self.seed, chosen)
+
+    def with_saves(self, calibration: Calibration) -> Workload:
+        """Return the jobs with the work of their regular saves, which emulated jobs do between their steps.
+
+        A job saves after every so many steps, wherever and in however many parts it is trained. So its steps
+        say how often it saves. A save at its last step delays nothing.
+        """
+        load, emulation = self.jobs.workload, self.asked.emulation
+        if emulation is None:
+            return load
+        save_work = [
+            emulation.compression * save_s(calibration, model, gpus, emulation.gpu_cores)
+            for model, gpus in zip(self.jobs.models, load.gpus.tolist(), strict=True)
+        ]
+        saves = np.maximum(np.ceil(load.steps / self.asked.checkpoint_s) - 1, 0)
+        return replace(load, steps=load.steps + saves * save_work)
 
     def timing(self, calibration: Calibration) -> Timing:
         """Return how time passes. Raises ScenarioError for rounds so short that a restarted job makes no
@@ -97,13 +114,13 @@ def run_all(
     """Return the stored runs of the specs; implements lab.ask.kind.Runner."""
     asked = cluster_of(specs[0].scenario)
     drawn = Drawn(asked, specs[0].seed)
-    timing = drawn.timing(specs[0].calibration)
+    load, timing = drawn.with_saves(specs[0].calibration), drawn.timing(specs[0].calibration)
     outcomes: dict[PolicySpec, Outcome] = {}
 
     def outcome(policy: PolicySpec, label: str) -> Outcome:
         if policy not in outcomes:
             told = None if progress is None else partial(progress, label)
-            outcomes[policy] = _simulated(drawn, policy, timing, told)
+            outcomes[policy] = _simulated(drawn, load, policy, timing, told)
         return outcomes[policy]
 
     def made(spec: RunSpec, identity: Mapping[str, Any], began: float) -> Run:
@@ -144,7 +161,11 @@ def stored(
 
 
 def _simulated(
-    drawn: Drawn, policy: PolicySpec, timing: Timing, progress: Callable[[float], None] | None
+    drawn: Drawn,
+    load: Workload,
+    policy: PolicySpec,
+    timing: Timing,
+    progress: Callable[[float], None] | None,
 ) -> Outcome:
     if policy.name == _ALONE:
         # A divided cluster would not preempt jobs. Taking turns only emulates its parts.
@@ -153,7 +174,7 @@ def _simulated(
     with blamed(policy):
         return simulate(
             drawn.jobs.cluster,
-            drawn.jobs.workload,
+            load,
             drawn.scheduler(policy),
             timing,
             downtime=drawn.downtime,

@@ -136,7 +136,7 @@ def asked_alike(run: Run, spec: RunSpec) -> bool:
 
 
 def _speeds(values: Mapping[str, float]) -> dict[str, float]:
-    return {key: value for key, value in values.items() if key.startswith("training.")}
+    return {key: value for key, value in values.items() if key.startswith(("training.", "machine.lost_"))}
 
 
 def jct_s(run: Run) -> float:

@@ -1,16 +1,25 @@
 """A cluster that this machine stands for: what the twin takes from the calibration, and the comparison."""
 
-import json
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from control.scheduler import make
+from lab.ask.calibration import Value
 from lab.ask.scenario import expand, load
-from lab.cluster.calibrate.values import load_calibration, write
+from lab.cluster.calibrate.values import load_calibration, speed, write
+from lab.cluster.real import backend
 from lab.cluster.real.backend import trainings
 from lab.cluster.run.runner import Drawn
 from lab.cluster.validate.both import Compared, agree, asked_alike
+from lab.runs.store import RunStore
+from tests.control.scheduler.worlds import cluster
+from twin.cluster.simulation import simulate
 from twinbed import ScenarioError
 
 SPEC = expand(load("cluster_testbed"))[0]
@@ -31,9 +40,79 @@ def test_training_is_as_long_as_its_duration_compressed():
     jobs = Drawn(asked, 0).jobs
     programs = trainings(asked, asked.emulation, jobs, SPEC.calibration)
     for number, program in enumerate(programs):
-        rate = SPEC.calibration.values[f"training.{jobs.models[number]}_x{program.processes}"].value
-        assert program.steps / (0.1 * rate) == pytest.approx(jobs.workload.steps[number] / 60, rel=0.05)
+        per_s = speed(SPEC.calibration, jobs.models[number], program.processes, 0.1)
+        assert program.steps / per_s == pytest.approx(jobs.workload.steps[number] / 60, rel=0.05)
         assert str(program.steps) in program.command
+
+
+def saving(core_s: float):
+    """Return the shipped calibration with saves of so much CPU time."""
+    values = {
+        key: Value(core_s, "core s", "made up") if key.startswith("saves.") else value
+        for key, value in SPEC.calibration.values.items()
+    }
+    return replace(SPEC.calibration, values=values)
+
+
+def test_a_job_pays_for_each_save_before_its_last_step():
+    asked = SPEC.scenario.cluster
+    drawn, works_cores = Drawn(asked, 0), 0.1 - SPEC.calibration.values["machine.lost_cores"].value
+    with_saves = drawn.with_saves(saving(0.02)).steps
+    programs = trainings(asked, asked.emulation, drawn.jobs, SPEC.calibration)
+    for program, steps, more in zip(programs, drawn.jobs.workload.steps, with_saves, strict=True):
+        saves = (program.steps - 1) // program.every
+        nearly = min(program.steps % program.every, -program.steps % program.every) < 2
+        assert nearly or more - steps == pytest.approx(saves * 60 * 0.02 / works_cores)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(60.0, 3000.0))
+@settings(max_examples=20)
+def test_saves_that_cost_nothing_leave_the_jobs_as_they_are_to_the_bit(seed, checkpoint_s):
+    drawn = Drawn(SPEC.scenario.cluster.model_copy(update={"checkpoint_s": checkpoint_s}), seed)
+    assert np.array_equal(drawn.with_saves(saving(0.0)).steps, drawn.jobs.workload.steps)
+    plain = Drawn(drawn.asked.model_copy(update={"emulation": None}), seed)
+    assert plain.with_saves(saving(0.02)) is plain.jobs.workload
+
+
+@pytest.mark.parametrize("policy", ["fifo", "tiresias", "gavel"])
+def test_preemptions_neither_add_nor_save_a_jobs_saves(policy):
+    drawn, where = Drawn(SPEC.scenario.cluster, 0), cluster((0, 2), (0, 2))
+    load = drawn.with_saves(saving(0.02))
+    load = replace(load, throughput=np.ones((len(load), 1, 2)))
+    timing = replace(drawn.timing(SPEC.calibration), cores=np.inf, end_s=0.0, round_s=300.0)
+    done = simulate(where, load, make(policy, where, 0), timing)
+    assert (done.left_steps == 0).all()
+    assert done.held_s - done.restart_s == pytest.approx(load.steps)
+    assert done.preemptions.any() == (policy != "fifo")
+
+
+def test_a_save_costs_more_time_where_less_of_a_gpu_emulates_it():
+    asked = SPEC.scenario.cluster
+    less = asked.emulation.model_copy(update={"gpu_cores": 0.05})
+    more_s, less_s = (
+        Drawn(asked.model_copy(update={"emulation": given}), 0).with_saves(saving(0.02)).steps
+        for given in (less, asked.emulation)
+    )
+    assert (more_s >= less_s).all()
+    assert (more_s > less_s).any()
+
+
+def test_a_slow_gpus_quota_gives_the_speed_that_the_scenario_states(monkeypatch, tmp_path):
+    class Asked(Exception):  # noqa: N818 - it is no error
+        pass
+
+    def carry_out(*_given, quota_cores, **_more):
+        raise Asked([quota_cores(0, rate) for rate in (1.0, 0.5)])
+
+    monkeypatch.setattr(backend, "carry_out", carry_out)
+    monkeypatch.setattr(backend, "Gangs", nullcontext)
+    with pytest.raises(Asked) as asked:
+        backend.run(SPEC, RunStore(tmp_path), 0, None)
+    full, half = asked.value.args[0]
+    assert full == pytest.approx(0.1)
+    assert speed(SPEC.calibration, "text_bag", 1, half) == pytest.approx(
+        0.5 * speed(SPEC.calibration, "text_bag", 1, full)
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,4 +182,5 @@ def test_the_twin_agrees_within_a_tenth_and_in_the_order():
 def test_calibrating_is_offered(twinbed):
     refused = twinbed("calibrate", "--pillar", "nothing").refused
     assert refused.endswith("known are containers, fabric, cluster")
-    assert json.dumps(sorted(SPEC.calibration.values)).count("_x2") == 7
+    for section in ("training", "saves"):
+        assert sum(key.startswith(section) and key.endswith("_x2") for key in SPEC.calibration.values) == 7
