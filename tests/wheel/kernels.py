@@ -24,6 +24,7 @@ def hand_over(root: Path, packages: Path, home: Path) -> None:
     root: the checkout. packages: the folder with the installed packages. home: the user's own folder. All
     users may write to it.
     """
+    home.mkdir(exist_ok=True)
     for name in PACKAGES:
         for source in root.glob(f"{name}/**/*.py"):
             changed_ns = source.stat().st_mtime_ns
