@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from control.market import make
@@ -82,6 +82,7 @@ def test_the_cost_is_compute_moves_and_probes_and_nobody_is_late(market: Windows
 
 
 @settings(max_examples=30, deadline=None)
+@example(prices=[1.0, 1.0, 1.0], zone=1, by=1.0, there=[False, True, True], done=0.125)
 @given(
     prices=st.lists(st.floats(0.3, 2.9), min_size=3, max_size=3), zone=st.integers(0, 2),
     by=st.floats(0.01, 3), there=st.lists(st.booleans(), min_size=3, max_size=3), done=st.floats(0, 12),
@@ -92,9 +93,10 @@ def test_a_zone_whose_price_rises_is_never_preferred(
     def taken(usd_h: list[float]) -> int:
         policy = SkyNomad(TERMS)
         choice = IDLE
-        for tick, work_s in ((0, 0.0), (60, done * HOUR)):
+        # A zone that is taken first and then lost would be another history at other prices.
+        for tick, offer, work_s in ((0, [False] * 3, 0.0), (60, there, done * HOUR)):
             state = State(
-                tick, np.array([there]), np.array([usd_h]), np.array([IDLE]), np.zeros(1, int), np.zeros(1),
+                tick, np.array([offer]), np.array([usd_h]), np.array([IDLE]), np.zeros(1, int), np.zeros(1),
                 np.array([work_s]),
             )  # fmt: skip
             choice = int(policy.on_step(state).choice[0])
