@@ -34,9 +34,7 @@ _NO_SQUEEZE = (
 )
 _OWN_HOST = "the host is the machine: nothing limits what all containers of an agent or a pod hold together"
 _PODMANS_OWN = "what Podman runs is started again by Podman; it is limited, never started, by us"
-
 _OWN_PACE = "agents report when periods end"
-
 _NO_REPLICAS = (
     "a run's containers are made before it, with their network and their load: none is started in it"
 )
@@ -432,13 +430,9 @@ def test_a_host_whose_memory_is_full_loses_its_largest_container(backend: Backen
     ran = backend.run(load, Scripted(quota=0.5, limit=300 * MIB))
 
     largest, smaller = ([at_s for at_s, *_ in ran.events("kill", column)] for column in (0, 1))
-    assert largest
-    if backend.name == "twin":
-        assert smaller == []
-    # While the kernel frees the memory of a process that it killed, it passes that process over, and a page
-    # that another container asks for costs that one, too (mm/oom_kill.c, MMF_OOM_SKIP).
-    assert [at_s for at_s in smaller if min(abs(at_s - killed_s) for killed_s in largest) > PERIOD_S] == []
-    assert len(smaller) < len(largest)
+    # Until a killed process's memory is free, the kernel kills who else asks for a page (MMF_OOM_SKIP).
+    beside = [at_s for at_s in smaller if min(abs(at_s - killed_s) for killed_s in largest) <= PERIOD_S]
+    assert len(largest) > len(smaller) == len(beside) * (backend.name != "twin")
 
 
 def test_reports_may_come_twice_a_period_and_a_write_then_refills(backend: Backend) -> None:
