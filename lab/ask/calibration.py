@@ -145,16 +145,17 @@ def read(
 class Form:
     """The form of a calibration file whose values have dotted keys, `section.key`.
 
-    path: the file that ships. schema, units: as for `read`.
+    path: the file that ships. schema, units: as for `read`. pillar: `--pillar` that measures such values.
     """
 
     path: Path
     schema: int
     units: Mapping[str, Mapping[str, str] | None]
+    pillar: str
 
     def load(self, path: str | Path | None = None) -> Calibration:
         """Return the calibration in a file; None reads the one that ships. Raises as `read`."""
-        cure = f"{self.path.name} shows how one looks"
+        cure = f"`twinbed calibrate --pillar {self.pillar} --out FILE` makes such a file"
         head, held = read(self.path if path is None else Path(path), self.schema, self.units, cure)
         values = {f"{name}.{key}": value for name, entries in held.items() for key, value in entries.items()}
         return Calibration(**head, values=values)

@@ -20,7 +20,7 @@ UNITS: Mapping[str, Mapping[str, str] | None] = {
 }
 """Section → its values and their units. `training` and `saves` have a value for each job and size of its
 gang."""
-FORM = Form(Path(__file__).with_name("calibration_default.toml"), 5, UNITS)
+FORM = Form(Path(__file__).with_name("calibration_default.toml"), 5, UNITS, "cluster")
 load_calibration = FORM.load
 write = FORM.write
 

@@ -68,7 +68,7 @@ UNITS: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """Section → its values and their units."""
-FORM = Form(DEFAULT_PATH, 3, UNITS)
+FORM = Form(DEFAULT_PATH, 3, UNITS, "fabric")
 load_calibration = FORM.load
 write = FORM.write
 
