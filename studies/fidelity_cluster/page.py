@@ -39,7 +39,7 @@ CELLS = {
 }
 """Parts of the page and their changes of the scenario, in the order in which they are run."""
 EFFORT = Effort(12.0)
-"""How long training is measured before each run. A calibration then takes about three minutes."""
+"""How long training is measured before each run."""
 
 
 def make(asked: Asked) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import enclosure
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.root
@@ -22,6 +23,6 @@ def test_a_mount_that_another_program_made_below_tmp_is_not_inside(cgroups: None
     look = "import sys; sys.exit(sys.argv[1] in open('/proc/self/mountinfo').read())"
     subprocess.run(["mount", "-t", "tmpfs", "none", str(outside)], check=True)
     try:
-        assert enclosure.run(("-c", look, str(tmp_path)), tmp_path, enclosure.PATIENCE_S) == 0
+        assert enclosure.run(("-c", look, str(tmp_path)), tmp_path, PATIENCE_S) == 0
     finally:
         subprocess.run(["umount", str(outside)], check=True)

@@ -11,7 +11,7 @@ from control.services import Draw
 from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, world
 
 OURS, THEIRS = 160, 12
-"""Replications in the engine and in Ciw, of which one takes as long as seventy of the engine."""
+"""Replications in the engine, and in Ciw, where one takes far longer."""
 SECONDS, WARM_UP_S, RATE_RPS = 130.0, 10.0, 30.0
 FRONT_S, CATALOGUE_S, STORE_S = 0.03, 0.02, 0.022
 CART = 0.5
