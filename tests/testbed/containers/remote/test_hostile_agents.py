@@ -259,7 +259,14 @@ async def test_one_connection_has_few_calls(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(door, "WAIT_S", 300.0)
     async with cluster(tmp_path, deployment(agents=1)) as here, served(here), speaker(here, "a0") as first:
         calls = [service.attend(first.connection) for _ in range(5 * service.MOST_CALLS)]
-        await until(lambda: len(came) > 2 * service.MOST_CALLS, "more calls came")
+
+        def more_came() -> bool:
+            # gRPC refuses a call that begins before both sides know the end of another. Such a call does not
+            # wait, so it is made again.
+            calls[:] = [service.attend(first.connection) if call.done() else call for call in calls]
+            return len(came) > 2 * service.MOST_CALLS
+
+        await until(more_came, "more calls came")
         # The next call may come before the one that made room for it has left the count.
         assert max(came) <= 2 * service.MOST_CALLS
         for call in calls:
