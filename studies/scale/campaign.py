@@ -26,13 +26,12 @@ _ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "twinbed",
     "AWS_SECRET_ACCESS_KEY": "twinbed",
     "AWS_DEFAULT_REGION": "us-east-1",
-    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s",
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "15s",
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "15s",
 }
 _READY_S = 60.0
-_SILENT_S = 45.0
-"""Length of the silence, s: 1.5 times the time after which the scheduler gives a worker up."""
+_SILENT = 1.5
+"""Length of the silence, in times after which the scheduler gives a worker up."""
 _ENDS_S = 1800.0
 """Time in which a sweep must end, s: a campaign of thousands of runs takes minutes."""
 _PORT, _S3_PORT = 8786, 5000
@@ -78,13 +77,15 @@ class Hosts:
             self.kill(name)
 
 
-def campaign(places: Places, seeds: range, folder: Path) -> dict[str, Any]:
+def campaign(places: Places, seeds: range, given_up_s: float, folder: Path) -> dict[str, Any]:
     """Return the result of a sweep of these seeds through every fault once or twice.
 
-    Raises BackendError if something does not start, and if the sweep does not end.
+    given_up_s: time after which the scheduler gives a silent worker up, s. Raises BackendError if something
+    does not start, and if the sweep does not end.
     """
     # Both workers and the client reach the storage at one address of the hub.
     os.environ.update(_ENVIRONMENT, AWS_ENDPOINT_URL=f"http://{places.hub_address(0)}:{_S3_PORT}")
+    os.environ["DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL"] = f"{given_up_s}s"
     hosts = Hosts(places, folder)
     try:
         hosts.start("s3", sys.executable, "-m", "moto.server", "-H", "0.0.0.0", "-p", str(_S3_PORT))
@@ -93,14 +94,14 @@ def campaign(places: Places, seeds: range, folder: Path) -> dict[str, Any]:
         for number in range(len(places.workers)):
             hosts.worker(number)
         began_s = time.monotonic()
-        happened = _through_faults(places, hosts, seeds, folder)
+        happened = _through_faults(places, hosts, seeds, _SILENT * given_up_s, folder)
         took_s = time.monotonic() - began_s
         return {**_compared(seeds, folder), "faults": happened, "seconds": round(took_s, 1)}
     finally:
         hosts.stop()
 
 
-def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path) -> list[str]:
+def _through_faults(places: Places, hosts: Hosts, seeds: range, silent_s: float, folder: Path) -> list[str]:
     """Run the sweep through the faults, and return the list of faults with their times."""
     happened: list[str] = []
     runs, sweep = len(seeds), _sweep(seeds, folder)
@@ -122,7 +123,7 @@ def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path) ->
 
     def silent() -> None:
         silence(places.workers[0])
-        time.sleep(_SILENT_S)
+        time.sleep(silent_s)
         restore(places.workers[0])
         # After the scheduler has given the worker up, the worker ends itself or stays away.
         hosts.worker(0)
@@ -137,7 +138,7 @@ def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path) ->
         for number in range(len(places.workers)):
             hosts.worker(number)
         sweep = _sweep(seeds, folder, "--resume")
-        after(0.45, f"the link of worker 0 silent for {_SILENT_S:g} s", silent)
+        after(0.45, f"the link of worker 0 silent for {silent_s:g} s", silent)
         code = sweep.wait(timeout=_ENDS_S)
         if code:
             raise BackendError(f"the resumed sweep ended with exit code {code}: {_tail(folder)}")
@@ -242,13 +243,12 @@ def _dask(*arguments: str) -> list[str]:
 
 
 def main() -> int:
-    """Run a campaign. Arguments: hub, workers with commas, first seed, end of the seeds."""
-    hub, workers, first, end = sys.argv[1:5]
+    """Run a campaign. Arguments: hub, workers with commas, first seed, end of the seeds, given_up_s."""
+    hub, workers, first, end, given_up_s = sys.argv[1:6]
     try:
         with tempfile.TemporaryDirectory(prefix="twinbed-scale-") as folder:
-            found = campaign(
-                Places(hub, tuple(workers.split(","))), range(int(first), int(end)), Path(folder)
-            )
+            where, seeds = Places(hub, tuple(workers.split(","))), range(int(first), int(end))
+            found = campaign(where, seeds, float(given_up_s), Path(folder))
     except (TwinbedError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"{error}\n")
         return 2

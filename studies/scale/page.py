@@ -66,20 +66,18 @@ def keep(folder: Path, name: str, content: object) -> None:
     write_bytes(folder / f"{name}.json", json.dumps(content, indent=1).encode())
 
 
-def measured(seeds: range) -> dict[str, Any]:
-    """Return the result of a campaign of these seeds. Raises BackendError."""
+def measured(seeds: range, given_up_s: float = 30.0) -> dict[str, Any]:
+    """Return the result of a campaign of these seeds. Raises BackendError.
+
+    given_up_s: time after which the scheduler gives a silent worker up, s.
+    """
     if os.geteuid() != 0:
         raise BackendError("scale: network namespaces need root")
     with places(2) as made:
         command = [
-            sys.executable,
-            "-m",
-            "studies.scale.campaign",
-            made.hub,
-            ",".join(made.workers),
-            str(seeds.start),
-            str(seeds.stop),
-        ]
+            sys.executable, "-m", "studies.scale.campaign", made.hub, ",".join(made.workers),
+            str(seeds.start), str(seeds.stop), str(given_up_s),
+        ]  # fmt: skip
         environment = os.environ | {"PYTHONPATH": str(harness.ROOT)}
         ended = subprocess.run(
             ["ip", "netns", "exec", made.hub, *command],

@@ -41,6 +41,8 @@ def carry_out(argv: list[str], folder: str, environment: dict[str, str], files: 
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    # On a machine with one CPU, runs are made in this process. Others would import the packages again.
+    os.sched_getaffinity = lambda _: {0}
     sys.argv = argv
     try:
         main()

@@ -108,8 +108,8 @@ def prices(kind: str, ticks: int, random: np.random.Generator) -> np.ndarray:
     kind=st.sampled_from(["never", "always", "rare", "nearly always", "every other tick", "by day",
         "two of five ticks", "only late", "long spells"]),
     price=st.sampled_from(["flat", "random walk", "spike", "dear but at the start", "always dear"]),
-    work=st.floats(0.1, 60),
-    spare=st.sampled_from([0.0, 0.4, 1.0, 5.5, 60.0]),
+    work=st.floats(0.1, 30),
+    spare=st.sampled_from([0.0, 0.4, 1.0, 5.5, 30.0]),
     restart=st.sampled_from([0.0, 0.3, 1.7, 20.0]),
     egress=st.sampled_from([0.0, 5.0]),
     seed=st.integers(0, 10_000),
@@ -125,8 +125,9 @@ def test_ours_is_in_time_and_within_its_bound_on_markets_of_any_kind(
     usd_h = np.stack([prices(price, ticks, random) for _ in range(2)], axis=1)[None]
     windows = Windows(there, usd_h)
     for name in POLICIES:
-        assert run(name, terms, windows).finish_s[0] <= terms.deadline_s + 1e-6, name
-    assert run("planned", terms, windows).cost_usd[0] <= most_usd(terms) + 1e-6
+        played = run(name, terms, windows)
+        assert played.finish_s[0] <= terms.deadline_s + 1e-6, name
+        assert name != "planned" or played.cost_usd[0] <= most_usd(terms) + 1e-6
 
 
 def test_spot_that_costs_more_than_on_demand_is_left() -> None:

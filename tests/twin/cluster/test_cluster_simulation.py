@@ -37,10 +37,10 @@ def workload(submit_s, gpus, steps, *, kinds: int = 1, throughput=None, **given)
     )
 
 
-def drawn(seed: int, n: int = 40) -> Workload:
+def drawn(seed: int, n: int = 40, within_s: float = 20_000) -> Workload:
     random = np.random.default_rng(seed)
     return workload(
-        np.sort(random.uniform(0, 20_000, n)),
+        np.sort(random.uniform(0, within_s, n)),
         random.choice([1, 1, 2, 4], n),
         random.uniform(100, 8000, n),
         throughput=random.uniform(0.5, 4, (n, 2)),
@@ -59,8 +59,8 @@ def run(policy: str, jobs: Workload, timing: Timing = NO_COSTS, where=None, down
 def test_gpu_seconds_are_conserved_and_no_work_comes_from_nothing(
     policy: str, faults: bool, cores: float
 ) -> None:
-    where, jobs = cluster((0, 4), (0, 4), (1, 4), (1, 4)), drawn(1)
-    downtime = random_downtime(4, per_day=5, repair_s=900, begin_s=0, end_s=20_000, seed=3)
+    where, jobs = cluster((0, 4), (0, 4), (1, 4), (1, 4)), drawn(1, 20, 3_000)
+    downtime = random_downtime(4, per_day=25, repair_s=900, begin_s=0, end_s=4_000, seed=3)
     timing = Timing(restart_s=30.0, start_s=20.0, cores=cores, gpu_cores=0.1)
     done = run(policy, jobs, timing, where, downtime if faults else NEVER_DOWN)
     assert not np.isnan(done.finish_s).any()
