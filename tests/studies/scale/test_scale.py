@@ -28,7 +28,7 @@ RIGHT |= {"faults": ["worker 0 killed with -9"], "seconds": 1.0}
 def test_every_run_is_there_exactly_once_whatever_dies():
     for package in ("distributed", "s3fs", "moto"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-    found = measured(range(3, 43), given_up_s=8.0)
+    found = measured(range(3, 43), given_up_s=12.0)
     assert is_right(found), found
     faults = "\n".join(found["faults"])
     assert "worker 0 killed" in faults
