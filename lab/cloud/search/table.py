@@ -11,7 +11,7 @@ from twinbed.text import counted
 _COLUMNS = (
     Column("trial", "trial"),
     Column("configuration", "configuration"),
-    Column("step_ms", "step", "ms", 1),
+    Column("step_ms", "step", "ms", 2),
     Column("job_h", "job's time", "h", 2),
     Column("job_usd", "job's cost", "$", 2),
     Column("held_s", "held", "s", 1),
