@@ -63,7 +63,7 @@ class AcrossGpus:
             asked = request.seen(observed)
             predicted = self._predicted(asked)
             row = int(best_first(asked, predicted)[0])
-            return row, f"the first of the ranking; {predicted.reasons[row]}"
+            return row, f"the first of the ranking; {predicted.told(row)}"
 
         return FirstChoice(first)
 
@@ -76,20 +76,23 @@ class AcrossGpus:
                 f"job {request.job.name}: no trial on GPUs has ended, so its time on them is unknown"
             )
         n = len(among)
-        log_time, deviation, reasons = np.zeros(n), np.full(n, np.inf), [""] * n
+        log_time, deviation = np.zeros(n), np.full(n, np.inf)
+        reasons, beyond = [""] * n, [""] * n
         for trial in ended:
             row, log_s = int(observed.candidate[trial]), float(np.log(observed.time_s[trial]))
             for other in range(n):
-                mean, spread, reason = self._from(request, row, other)
+                mean, spread, what = self._from(request, row, other)
+                reason = "" if what else f"the same GPUs as {among.name[row]}"
                 if other == row:
                     reason = f"measured in trial {trial + 1}: {observed.time_s[trial]:,.0f} s"
                 if spread <= deviation[other]:
-                    log_time[other], deviation[other], reasons[other] = log_s + mean, spread, reason
-        return Prediction(log_time, deviation, reasons)
+                    log_time[other], deviation[other] = log_s + mean, spread
+                    reasons[other], beyond[other] = reason, what
+        return Prediction(log_time, deviation, reasons, beyond)
 
     def _from(self, request: Request, row: int, other: int) -> tuple[float, float, str]:
         """Return the log ratio of the time on `other` to the time on the tried candidate `row`, its standard
-        deviation, and a reason.
+        deviation, and what of it lies outside what was measured.
         """
         if row == other:
             return 0.0, TRIAL, ""
@@ -104,6 +107,4 @@ class AcrossGpus:
         mean = float(np.log(tried.speed / asked.speed)) - POWER[several] * apart
         changed = [f"{asked.model} from {tried.model}"] if asked.model != tried.model else []
         changed += [f"{counts[other]:.0f} GPUs from {counts[row]:.0f}"] if apart else []
-        what = ", ".join(changed)
-        reason = f"outside what was measured: {what}" if what else f"the same GPUs as {among.name[row]}"
-        return mean, spread, reason
+        return mean, spread, ", ".join(changed)

@@ -55,7 +55,9 @@ def _predicted(request: Request) -> tuple[Whole, Prediction]:
             "run (make one with twinbed profile), samples and batch, and types without GPUs and with a "
             "network rate"
         )
-    return rows, Prediction(np.log(expected_s[rows]), np.full(rows.size, DEVIATION), [_REASON] * rows.size)
+    n = rows.size
+    deviation, beyond = np.full(n, DEVIATION), ["no run of it on any type"] * n
+    return rows, Prediction(np.log(expected_s[rows]), deviation, [_REASON] * n, beyond)
 
 
 @dataclass(frozen=True, slots=True)

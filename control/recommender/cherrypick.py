@@ -10,7 +10,7 @@ were tried.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import qmc
@@ -61,14 +61,16 @@ class CherryPick:
         """Return every affordable candidate by its posterior mean; ScenarioError if there is no trial yet."""
         if not len(request.observed):
             raise ScenarioError(
-                "CherryPick knows a job by its own trials, and there is none; try some with --search"
+                "CherryPick knows a job by its own trials, and there is none on the clusters asked about; "
+                "try some with --search"
             )
         trials = request.observed
         mean, deviation = _posterior(request, trials, _USUAL_SPREAD)
         log_time = mean - _log_price_s(request)
         reasons = [f"Gaussian process of {len(trials)} trials of this job"] * len(request.candidates)
         predicted = physics.bounded(Prediction(log_time, deviation, reasons), request.candidates, trials)
-        return ranked(request, predicted)
+        # Past jobs tell it nothing.
+        return ranked(replace(request, history=None), predicted)
 
     def searcher(self, request: Request, seed: int) -> CherryPickSearch:
         """Return a search whose first trials come from a Sobol' sequence that `seed` scrambles."""

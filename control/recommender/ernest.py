@@ -56,7 +56,8 @@ class Ernest:
         rows, predicted = _predict(request, request.observed)
         if not rows.size:
             raise ScenarioError(
-                "Ernest needs small runs of this job, and none has ended; try 2 to 3 per type with --search"
+                "Ernest needs small runs of this job on the clusters asked about, and none has ended; try 2 "
+                "to 3 per type with --search, or ask about the clusters that were tried"
             )
         return ranked(request.among(rows), predicted)
 

@@ -173,6 +173,7 @@ class Recommendation:
     price_usd_h: price of the whole cluster that was used, US$/h.
     reason: a sentence made from figures.
     in_bounds: probability that it keeps deadline and budget; None without bounds.
+    outside: whether time and cost lie outside what was measured; the reason then says how.
     """
 
     configuration: Configuration
@@ -183,6 +184,7 @@ class Recommendation:
     price_usd_h: float
     reason: str
     in_bounds: float | None = None
+    outside: bool = False
 
     @property
     def why(self) -> str:

@@ -7,7 +7,7 @@ relative interval as its time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -32,11 +32,41 @@ class Prediction:
     log_time: mean of the natural logarithm of the seconds, float64[n].
     deviation: standard deviation of that logarithm, float64[n].
     reasons: a sentence per candidate.
+    beyond: per candidate, what lies outside what was measured, "" for nothing; by default `beyond_runs`.
     """
 
     log_time: Real
     deviation: Real
     reasons: Sequence[str]
+    beyond: Sequence[str] | None = None
+
+    def told(self, row: int) -> str:
+        """Return the reason of a candidate, and what of it lies outside what was measured."""
+        beyond = self.beyond[row] if self.beyond else ""
+        outside = f"outside what was measured: {beyond}" if beyond else ""
+        return "; ".join(filter(None, (self.reasons[row], outside)))
+
+
+def beyond_runs(request: Request) -> list[str]:
+    """Return per candidate what no run shows: its type, or so many workers; "" for nothing.
+
+    The widest trial of this job counts; without a trial that ended, the widest run of past jobs.
+    """
+    among, past = request.candidates, request.history
+    ended = request.observed.candidate[request.observed.ok]
+    names, counts = set(among.name[ended].tolist()), among.count[ended]
+    if past is not None:
+        names |= set(past.candidates.name.tolist())
+        counts = counts if counts.size else past.candidates.count
+    if not names:
+        return [""] * len(among)
+    most, beyond = int(counts.max()), []
+    for name, count in zip(among.name.tolist(), among.count.tolist(), strict=True):
+        parts = [f"no run on {name}"] * (name not in names) + [f"{count} workers from {most}"] * (
+            count > most
+        )
+        beyond.append(", ".join(parts))
+    return beyond
 
 
 def keeps_bounds(request: Request, predicted: Prediction) -> Real:
@@ -77,6 +107,8 @@ def ranked(request: Request, predicted: Prediction, most: int | None = None) -> 
 
     Raises ScenarioError if every trial failed on all of them.
     """
+    if predicted.beyond is None:
+        predicted = replace(predicted, beyond=beyond_runs(request))
     price = request.candidates.price_usd_h
     time_s = np.exp(predicted.log_time)
     probability, over = keeps_bounds(request, predicted), over_bounds(request, predicted)
@@ -105,8 +137,9 @@ def ranked(request: Request, predicted: Prediction, most: int | None = None) -> 
                 time_interval=Interval(seconds / wide, seconds * wide, COVERAGE),
                 cost_interval=Interval(dollars / wide, dollars * wide, COVERAGE),
                 price_usd_h=hourly,
-                reason=predicted.reasons[row] + excess,
+                reason=predicted.told(row) + excess,
                 in_bounds=sure if bounded else None,
+                outside=bool(predicted.beyond and predicted.beyond[row]),
             )
         )
     return ranking

@@ -48,6 +48,9 @@ FIRST_TRIALS = 2
 _LITTLE = 1e-2
 """Weight of gains below NEAR. They only decide between candidates that are otherwise equally promising."""
 STOP_BELOW = 0.03
+UNLIKELY = 0.05
+"""A search in which no trial kept the bounds stops if any other candidate keeps them with less probability;
+our choice, the usual level of significance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,10 @@ class TransferSearch:
         probability = np.array([share for share, _ in hypotheses])
         if kept.any() and (probability @ gains).max() < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
+        possible = np.array([np.isfinite(drawn).any(axis=1).mean() for drawn in draws])
+        if observed.ok.any() and not kept.any() and probability @ possible < UNLIKELY:
+            why = f"another candidate keeps the bounds with less than {UNLIKELY:.0%}"
+            return stop(self.request, observed, why)
         # The likelier hypothesis decides alone. If it is wrong, its trial soon makes it the less likely one.
         likelier = int(probability.argmax())
         little = expected_gain(draws[likelier], value, max(self.far), near=0.0)

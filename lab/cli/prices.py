@@ -45,6 +45,8 @@ _SHOWN = 20
 
 _NAMED = 5
 """Most types that a note names."""
+_OPTION = {"name": "type", "provider": "cloud"}
+"""Options of `list` by the column that they choose from, where the names differ."""
 
 _RegionOption = Annotated[str | None, option("NAME", "Only this region.", "--region")]
 _MarketOption = Annotated[str | None, option("on-demand|spot", "Only these prices.", "--market")]
@@ -145,16 +147,22 @@ def _of(rows: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
     """
     from difflib import get_close_matches
 
+    told = options = ""
     for column, value in wanted.items():
         if value is None:
             continue
         chosen = rows[rows[column] == value]
         if chosen.empty:
             known = sorted({str(known) for known in rows[column].unique()})
-            near = get_close_matches(value, known, 5, 0.4) or known[:10]
-            noun = {"name": "type", "provider": "cloud"}.get(column, column)
-            named = ", ".join(near) + ", …" * (len(near) < len(known))
-            raise ScenarioError(f"no price of {noun} {value!r} here; there are {named}")
+            close = get_close_matches(value, known, 5, 0.4) or known[:10]
+            near = known if len(known) <= _NAMED else close
+            noun = _OPTION.get(column, column)
+            others = f" and {len(known) - len(near)} more" * (len(near) < len(known))
+            raise ScenarioError(
+                f"no price of {noun} {value!r}{told}; there are {', '.join(near)}{others}; "
+                f"twinbed prices list{options} --format csv lists all"
+            )
+        told, options = f"{told} of {value}", f"{options} --{_OPTION.get(column, column)} {value}"
         rows = chosen
     return rows
 

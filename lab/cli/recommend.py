@@ -6,6 +6,7 @@ For: the verb's options. Not for: the work, which lab.api does.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib import import_module
 from math import inf
 from pathlib import Path
@@ -138,6 +139,10 @@ def recommend(
     from lab import api
     from lab.ask.times import duration_s
 
+    if measurements is not None and not search and not measurements.exists():
+        raise ScenarioError(
+            f"--measurements {measurements}: no such file; twinbed measurements import makes it"
+        )
     found = api.recommend(
         job,
         by=by.value,
@@ -168,7 +173,10 @@ def recommend(
         top=top,
         progress=not no_progress,
     )
-    emit(found.result, form)
+    table = found.result
+    if form in (Format.TABLE, Format.MARKDOWN):  # people read it in the reason
+        table = replace(table, columns=tuple(row for row in table.columns if row.key != "outside"))
+    emit(table, form)
     if not found.has_answer:
         raise typer.Exit(1)
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Annotated
 
 from control.market import POLICIES
-from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, usable
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, positive
 from lab.runs.formats import Column, Result
 
 _COLUMNS = (
-    Column("policy", "policy"), Column("cost_usd", "cost", "$", 2), Column("ratio", "÷ optimum", "1", 3),
-    Column("late", "late", decimals=0), Column("finish_h", "ends after", "h", 1),
-    Column("spot_h", "spot", "h", 1), Column("on_demand_h", "on demand", "h", 1),
-    Column("starts", "starts", "1", 1),
+    Column("policy", "policy"), Column("cost_usd", "cost", "$", 2),
+    Column("ratio", "times the optimum", "1", 3), Column("late", "late", decimals=0),
+    Column("finish_h", "ends after", "h", 1), Column("spot_h", "spot", "h", 1),
+    Column("on_demand_h", "on demand", "h", 1), Column("starts", "starts", "1", 1),
     Column("reasons", "why"),
 )  # fmt: skip
 
@@ -32,8 +32,8 @@ def spot(
     policy: Annotated[
         str, option("NAME,…", f"Policies, comma-separated: {', '.join(POLICIES)}, or your own. Default: all.")
     ] = ",".join(POLICIES),
-    on_demand: Annotated[float, option("USD", "Price on demand, $/h.", callback=usable)] = 3.06,
-    spot_price: Annotated[float, option("USD", "Price of spot, $/h.", "--spot", callback=usable)] = 0.9731,
+    on_demand: Annotated[float, option("USD", "Price on demand, $/h.", callback=positive)] = 3.06,
+    spot_price: Annotated[float, option("USD", "Price of spot, $/h.", "--spot", callback=positive)] = 0.9731,
     tick: Annotated[str, option("TIME", "Time between decisions.")] = "10m",
     starts: Annotated[
         int, option("N", "Number of jobs, which start evenly over the trace.", min=1, max=10_000)

@@ -49,7 +49,7 @@ class Column:
     title, unit: heading for people; the unit is also in JSON, where "1" is a pure number
     decimals: digits after the point; None: text, or an unrounded number
     identifier: the number is a name, such as a seed; people see its digits without separators
-    percent: people see the share as a percentage
+    percent: people see the share as a percentage, with two decimals at most
     spread: key of the half-width that is printed as `± x` beside the value
     censored: key of the flag for a lower bound, which is printed as `> x`
     upto: key of the upper end of an interval whose lower end is the value, which is printed as `x to y`
@@ -222,7 +222,7 @@ def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -
         return value
     if decimals is None:
         return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
-    number, digits = (100 * value, 2) if percent else (value, decimals)
+    number, digits = (100 * value, min(decimals, 2)) if percent else (value, decimals)
     if abs(number) >= 10_000:
         digits = min(digits, 1)
     least = 10.0**-digits

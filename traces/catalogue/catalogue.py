@@ -29,7 +29,7 @@ from twinbed.files import MIB, read_user_text
 PRICES = Path(__file__).with_name("prices.parquet")
 """The table of prices that ships; `python -m studies prices` makes it."""
 
-_SHOWN = 40
+_SHOWN = 6
 """Largest number of known values that an error names."""
 _MOST_BILLING_BYTES = MIB
 
@@ -93,8 +93,10 @@ class Catalogue:
             chosen = rows[rows[column] == value]
             if chosen.empty:
                 noun = {"name": "instance type"}.get(column, column)
-                known = _some(rows[column], value)
-                raise TraceError(f"catalogue has no {noun} {value!r} here; there are {known}")
+                whose = "" if column == "name" else f" of {name}"
+                named = f" --type {name}" * bool(whose)
+                known = _nearest(rows[column], value, named)
+                raise TraceError(f"catalogue has no {noun} {value!r}{whose}; {known}")
             rows = chosen
         sellers = sorted(set(rows["provider"]))
         if len(sellers) > 1:
@@ -118,13 +120,13 @@ class Catalogue:
         """
         of_market = self.prices[self.prices["market"] == market]
         if of_market.empty:
-            known = _some(self.prices["market"], market)
-            raise TraceError(f"catalogue has no market {market!r}; there are {known}")
+            known = _nearest(self.prices["market"], market)
+            raise TraceError(f"catalogue has no market {market!r}; {known}")
         here = newest(of_market[of_market["region"] == region])
         here = here[here["sold"]]
         if here.empty:
-            regions = _some(of_market["region"], region)
-            raise TraceError(f"catalogue has no {market} price in {region!r}; regions: {regions}")
+            known = _nearest(of_market["region"], region)
+            raise TraceError(f"catalogue has no {market} price in region {region!r}; {known}")
         of_region = self.prices[self.prices["region"] == region].drop_duplicates(["provider", "name"])
         twice = set(of_region["name"][of_region.duplicated("name")])
         named = [
@@ -167,14 +169,16 @@ def _shipped() -> pd.DataFrame:
     return table.read(PRICES)
 
 
-def _some(values: pd.Series, like: str) -> str:
-    """Return distinct values as text: all, or those most like a text, else the first ones, and how many more
-    there are."""
+def _nearest(values: pd.Series, like: str, options: str = "") -> str:
+    """Return the known values in words, the most similar first, and the command that lists them with these
+    options."""
     known = sorted({str(value) for value in values})
-    if len(known) <= _SHOWN:
-        return ", ".join(known)
-    shown = get_close_matches(like, known, n=5) or known[:_SHOWN]
-    return f"{', '.join(shown)} and {len(known) - len(shown)} more; twinbed prices list shows them"
+    shown = get_close_matches(like, known, n=5) if len(known) > _SHOWN else known
+    more = len(known) - len(shown)
+    if not shown:
+        shown, more = known[:_SHOWN], len(known) - _SHOWN
+    others = f" and {more} more" * bool(more)
+    return f"there are {', '.join(shown)}{others}; twinbed prices list{options} --format csv lists all"
 
 
 def _billings(path: Path) -> dict[str, Billing]:

@@ -279,7 +279,10 @@ def read_csv(path: Path) -> list[Run]:
             )
             + f"; columns are {', '.join(_IN_CSV)} and {_PARAMETER}NAME"
         )
-    return [_parsed(path, number, row) for number, row in rows]
+    runs = [_parsed(path, number, row) for number, row in rows]
+    if not runs:
+        raise TraceError(f"{path}: a header without rows; add a row for each run")
+    return runs
 
 
 def _parsed(path: Path, number: int, row: Mapping[str, str]) -> Run:

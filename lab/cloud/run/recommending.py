@@ -32,6 +32,7 @@ from twinbed.own import find
 
 ANY_SERVER = "auto"
 DEFAULT_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
+MOST_WORKERS = 1_000_000
 MOST_TYPES = 30
 """Most types that are ranked if the user names none."""
 _BURSTABLE = re.compile(r"t\d|Standard_B")
@@ -134,8 +135,10 @@ def priced(
     step of the job's batch on the fewest workers. Raises ScenarioError for counts and batches below 1,
     TraceError for a type, region or market without a price.
     """
-    if not market.workers or min(market.workers) < 1:
-        raise ScenarioError("the numbers of workers must be 1 or more; give some, e.g. 1,2,4,8")
+    if not market.workers or min(market.workers) < 1 or max(market.workers) > MOST_WORKERS:
+        raise ScenarioError(
+            f"the numbers of workers must be 1 or more, up to {MOST_WORKERS:,}; give some, e.g. 1,2,4,8"
+        )
     if min(market.batches, default=1) < 1:
         raise ScenarioError("batch sizes must be 1 or more; give some, e.g. 16,32,64")
     least = min(market.workers) * (base or 1)
@@ -298,7 +301,8 @@ def prepared(
             past = {run.job for run in runs} | {job.name}
             more = [run for run in shipped_runs() if run.job not in past]
             request = replace(request, history=as_history([*_others(runs, job), *more]))
-    facts = Facts(sized, left_out, len(own.jobs) if own else 0, type(chosen).__name__)
+    unasked = sum(run.job == job.name for run in runs) - len(request.observed)
+    facts = Facts(sized, left_out, len(own.jobs) if own else 0, type(chosen).__name__, unasked)
     said = (
         *notes(question, request, facts, used),
         *([_OTHER_TYPES.format(left)] if left else []),
@@ -412,6 +416,7 @@ def by_shape(row: Recommendation) -> Recommendation:
         time_interval=unknown,
         cost_interval=unknown,
         reason="by shape alone: how jobs scale; how long this one takes is not known",
+        outside=False,
     )
 
 

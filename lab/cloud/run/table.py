@@ -16,6 +16,7 @@ from control.recommender.fc2 import Fc2, Rule
 from control.recommender.ports import Recommendation, Recommender, Request, failed
 from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Listing
+from twinbed.text import counted
 
 if TYPE_CHECKING:
     from lab.cloud.run.recommending import Answer, Question
@@ -25,7 +26,8 @@ _COLUMNS = (
     Column("time_low_h", "from", "h", 2), Column("time_high_h", "to", "h", 2),
     Column("cost_usd", "cost", "$", 2), Column("cost_low_usd", "from", "$", 2),
     Column("cost_high_usd", "to", "$", 2), Column("price_usd_h", "price", "$/h", 3),
-    Column("in_bounds", "in bounds", decimals=0, percent=True), Column("reason", "reason"),
+    Column("in_bounds", "in bounds", percent=True, decimals=0), Column("outside", "outside"),
+    Column("reason", "reason"),
 )  # fmt: skip
 
 
@@ -58,7 +60,7 @@ def records(ranking: Sequence[Recommendation]) -> tuple[Record, ...]:
             "time_low_h": row.time_interval.low / 3600, "time_high_h": row.time_interval.high / 3600,
             "cost_usd": row.cost_usd, "cost_low_usd": row.cost_interval.low,
             "cost_high_usd": row.cost_interval.high, "price_usd_h": row.price_usd_h,
-            "in_bounds": row.in_bounds, "reason": row.reason,
+            "in_bounds": row.in_bounds, "outside": row.outside, "reason": row.reason,
         }
         for rank, row in enumerate(ranking, start=1)
     )  # fmt: skip
@@ -88,12 +90,14 @@ class Facts:
     left_out: types about which there is no data.
     own_jobs: number of the user's past jobs.
     method: class of the recommender.
+    unasked: number of this job's trials on clusters that are not candidates.
     """
 
     sized: bool
     left_out: Sequence[str]
     own_jobs: int
     method: str
+    unasked: int = 0
 
 
 def notes(question: Question, request: Request, facts: Facts, used: Mapping[str, Listing]) -> Iterator[str]:
@@ -102,6 +106,11 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
     one_job, one_trial = ("" if count == 1 else "s" for count in (facts.own_jobs, trials))
     known = f"Known: {facts.own_jobs} other job{one_job} of yours, {trials} trial{one_trial} of this job."
     yield f"{known} {facts.method} made every row."
+    if facts.unasked:
+        yield (
+            f"{counted(facts.unasked, 'trial')} of this job ran on clusters that this question leaves "
+            "out, and told nothing here; --types, --workers and --batches add them."
+        )
     if facts.left_out:
         without = "with" if (request.candidates.gpus == 0).all() else "without"
         yield f"Left out, because no run tells of types {without} GPUs: {', '.join(facts.left_out)}."
@@ -125,13 +134,14 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
         yield (
             "Only GPUs whose peak speed and memory bandwidth are known are ranked, and no types without "
             "GPUs. Times on other GPUs than those of your trials follow from these two by physics, and hold "
-            "within a factor of about three. Whether the job fits a GPU's memory is not judged."
+            "within a factor of about three."
         )
+    yield "Whether the job fits into a type's memory is not judged: a trial shows it."
     if not facts.sized and (np.isfinite(question.deadline_s) or np.isfinite(question.budget_usd)):
         yield "Whether a cluster keeps deadline and budget cannot be told before that."
     if local_run is None and facts.method != "AcrossGpus":
-        unknown = "" if trials else "how long it takes is not known before the first trial, and "
-        yield f"The job has no local run: {unknown}the intervals are wider. twinbed profile makes one."
+        lacks = "the intervals are wider" if facts.sized else "how long it takes is not known before a trial"
+        yield f"The job has no local run: {lacks}. twinbed profile makes one."
     elif not np.isfinite(question.job.samples):
         yield (
             "The job's file states no samples, so the local run shows how fast the job computes but not how "

@@ -88,7 +88,7 @@ class Trial:
         if self.problem:
             return f"failed: {self.problem}"
         return (
-            f"{1000 * self.step_s:.1f} ms a step, the job {self.job_s / 3600:.2f} h and "
+            f"{1000 * self.step_s:.3g} ms a step, the job {self.job_s / 3600:.2f} h and "
             f"{self.job_usd:.2f} $; the trial cost {self.spent_usd:.4f} $"
         )
 

@@ -6,11 +6,12 @@ from lab.cloud.search import Backend
 from lab.cloud.search.backends import said_of
 from lab.cloud.search.loop import Searched, Trial
 from lab.runs.formats import Column, Record, Result
+from twinbed.text import counted
 
 _COLUMNS = (
     Column("trial", "trial"),
     Column("configuration", "configuration"),
-    Column("step_ms", "step", "ms", 1),
+    Column("step_ms", "step", "ms", 2),
     Column("job_h", "job's time", "h", 2),
     Column("job_usd", "job's cost", "$", 2),
     Column("held_s", "held", "s", 1),
@@ -42,7 +43,8 @@ def result(searched: Searched, backend: Backend) -> Result:
     rows = tuple(record(number, trial) for number, trial in enumerate(searched.trials, start=1))
     count = len(searched.trials)
     problems = any(trial.problem for trial in searched.trials)
-    known = f" after {searched.known} trials that were known" if searched.known else ""
+    were = "was" if searched.known == 1 else "were"
+    known = f" after {counted(searched.known, 'trial')} that {were} known" if searched.known else ""
     measured = "measured" if searched.tried else "not measured"
     return Result(
         _COLUMNS if problems else _COLUMNS[:-1],
@@ -59,8 +61,7 @@ def result(searched: Searched, backend: Backend) -> Result:
         notes=(
             f"Take: {searched.best} at {searched.price_usd_h:.3f} $/h, {measured}. "
             f"The search ended: {searched.why}.",
-            f"{count} {'trial' if count == 1 else 'trials'}{known} cost {searched.spent_usd:.4f} $ by the "
-            "price list.",
+            f"{counted(count, 'trial')}{known} cost {searched.spent_usd:.4f} $ by the price list.",
             said_of(backend),
             *searched.ready.notes[1:],
         ),

@@ -121,6 +121,17 @@ def test_no_method_that_knows_trials_alone_ranks_beyond_linear(
     no_promise(log_time, trials)
 
 
+@pytest.mark.parametrize("method", [Transfer(), CherryPick(), Ernest()])
+def test_what_lies_outside_the_trials_says_so(method: Transfer | CherryPick | Ernest) -> None:
+    trials = tried({0: 10_500.0, 1: 5_400.0, 3: 2_900.0})
+    for row in method.recommend(Request(Job("new"), AMONG, observed=trials)):
+        wide, other = row.configuration.workers > 4, row.configuration.instance != AMONG.name[0]
+        assert row.outside == (wide or other)
+        assert ("outside what was measured" in row.reason) == row.outside
+        assert not wide or f"{row.configuration.workers} workers from 4" in row.reason
+        assert not other or f"no run on {row.configuration.instance}" in row.reason
+
+
 def test_what_was_tried_is_predicted_as_it_was_measured() -> None:
     times = {0: 9_000.0, 2: 4_000.0, 5: 2_500.0}
     rows = CherryPick().recommend(Request(Job("new"), AMONG, Objective.TIME, observed=tried(times)))

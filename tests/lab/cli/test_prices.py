@@ -78,11 +78,11 @@ def test_the_history_of_a_type_is_dated(capsys):
     [
         (
             ["list", "--region", "us-centrall1"],
-            "no price of region 'us-centrall1' here; there are us-central1",
+            "no price of region 'us-centrall1'; there are us-central1",
         ),
         (["list", "--vcpus", "many"], "--vcpus many: expected a number or FROM:TO"),
         (["list", "--vcpus", "7777"], "no price in the catalogue fits all these options"),
-        (["history", "warp-9"], "no price of type 'warp-9' here"),
+        (["history", "warp-9"], "no price of type 'warp-9'; there are"),
         (["update", "/nowhere/it.db"], "/nowhere/it.db: No such file"),
         (["update", "http://127.0.0.1:9/it.db"], "http://127.0.0.1:9/it.db: "),
     ],

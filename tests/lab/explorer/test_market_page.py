@@ -41,7 +41,7 @@ def test_a_question_shows_its_policies_side_by_side_and_stands_in_the_address(op
     app = open_market(markets)
     assert not app.exception
     assert markup(app).count('<th scope="col">') == 2
-    assert "÷ optimum" in markup(app)
+    assert "Times the optimum" in markup(app)
     assert len(charts(app)) == 3
     first, second = (found.key for found in questions.stored(str(markets.root), "cloud", ()))
     assert app.query_params == {"question": first}

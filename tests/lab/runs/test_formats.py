@@ -304,3 +304,8 @@ def test_a_column_of_numbers_and_gaps_is_right_aligned(values, right):
 )
 def test_a_number_that_is_a_name_has_no_separators(value, text):
     assert formats.cell({"seed": value}, Column("seed", "Seed", identifier=True)) == text
+
+
+@pytest.mark.parametrize(("decimals", "text"), [(0, "14"), (1, "13.6"), (4, "13.58")])
+def test_a_percentage_has_its_decimals_and_two_at_most(decimals: int, text: str) -> None:
+    assert formats.shown(0.13579, decimals, percent=True) == text

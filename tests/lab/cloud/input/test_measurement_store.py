@@ -144,3 +144,10 @@ def test_the_network_use_of_a_type_is_the_median_of_its_runs_with_one_worker_and
     ]
     assert network_use("a", 32, [*runs, *others, replace(alone, batch=64)]) == {"m4": 2e8, "t2": 1e8}
     assert network_use("a", 64, [replace(alone, batch=64)]) == {"m4": 1e8}
+
+
+def test_a_table_without_runs_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("job,instance,workers,time_s,price_usd_h,vcpus,memory_gib\n")
+    with pytest.raises(TraceError, match=r"runs.csv: a header without rows"):
+        read_csv(path)

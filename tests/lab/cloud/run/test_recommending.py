@@ -37,11 +37,12 @@ def test_a_cluster_is_paid_for_with_its_server():
 @pytest.mark.parametrize(
     ("market", "message"),
     [
-        (Market("mars-1"), "no on-demand price in 'mars-1'"),
+        (Market("mars-1"), "no on-demand price in region 'mars-1'"),
         (Market("us-central1", types=("warp-9",)), "no instance type 'warp-9'"),
-        (Market("us-central1", types=("n1-standard-400",)), "here; there are n1-standard-4, "),
+        (Market("us-central1", types=("n1-standard-400",)), "; there are n1-standard-4, "),
         (Market("mars-1", market="spot"), "no spot price"),
         (Market("us-central1", workers=(0, 1)), "must be 1 or more"),
+        (Market("us-central1", workers=(1, 10**9)), "up to 1,000,000"),
     ],
 )
 def test_what_has_no_price_is_said(market, message, database):
@@ -335,3 +336,31 @@ def test_prices_are_named_of_the_types_that_are_shown(database):
     assert {price.split()[0] for price in prices.split("; ")} == shown
     assert told.notes[0].startswith("Known: 0 other jobs of yours, 1 trial of this job.")
     assert not any("no local run" in note for note in told.notes)
+
+
+@pytest.mark.usefixtures("one_job_ships")
+def test_trials_on_clusters_that_are_not_asked_about_are_counted(database):
+    database.add([replace(run, job="new") for run in past_of("new")])
+    market = Market("us-central1", types=("n1-standard-4",), workers=(1, 8))
+    answered = answer(Question(Job("new"), market), load(), database)
+    assert any(note.startswith("2 trials of this job ran on clusters") for note in answered.notes)
+    (wide,) = (row for row in answered.ranking if row.configuration.workers == 8)
+    assert wide.outside
+    assert "8 workers from 1" in wide.reason
+    assert any("memory is not judged" in note for note in answered.notes)
+
+
+def test_an_answer_without_figures_speaks_of_no_intervals(database):
+    market = Market("us-central1", types=("n1-standard-4",), workers=(1,))
+    notes = " ".join(answer(Question(Job("new"), market), load(), database).notes)
+    assert "interval" not in notes
+    assert "how long it takes is not known before a trial" in notes
+
+
+@pytest.mark.usefixtures("one_job_ships")
+def test_a_deadline_that_nothing_keeps_asks_for_no_further_trial(database):
+    database.add([Run("new", "n1-standard-4", n, 10_000.0 / n, 0.19 * n, 4, 15) for n in (1, 2, 4)])
+    market = Market("us-central1", types=("n1-standard-4",), workers=(1, 2, 3, 4, 8))
+    answered = answer(Question(Job("new"), market, deadline_s=60.0), load(), database)
+    assert answered.next_step.startswith("Take: 4 × n1-standard-4")
+    assert "less than 5%" in answered.next_step

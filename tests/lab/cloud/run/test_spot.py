@@ -50,7 +50,7 @@ def test_zones_have_one_clock(tmp_path, capsys):
         (["--deadline", "9h"], "give a shorter deadline or a longer trace"),
         (["--deadline", "6"], "--deadline 6: expected a number and a unit"),
         (["--deadline", "6h", "--policy", "oracle"], "no policy 'oracle'; there are planned"),
-        (["--deadline", "6h", "--spot", "0"], "a spot price is not above zero"),
+        (["--deadline", "6h", "--spot", "0"], "Invalid value for '--spot': 0 is not above 0"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_the_cure(tmp_path, capsys, more, message):

@@ -225,3 +225,13 @@ def test_what_the_backend_cannot_launch_is_not_proposed(database):
     assert {trial.configuration.workers for trial in found.trials} == {1}
     with pytest.raises(ScenarioError, match="no cluster can be tried: the model"):
         search(database, Virtual(lambda order: float("nan"))).run()
+
+
+def test_few_trials_and_short_steps_are_told_in_words_and_digits(database):
+    search(database, limits=Limits(trials=1)).run()
+    found = search(database, Virtual(lambda order: step_s(order) / 100), limits=Limits(trials=1)).run()
+    notes = " ".join(table.result(found, Backend.TWIN).notes)
+    assert "1 trial after 1 trial that was known cost" in notes
+    (trial,) = found.trials
+    assert trial.said().startswith(f"{1000 * trial.step_s:.3g} ms a step")
+    assert float(trial.said().split()[0]) == pytest.approx(1000 * trial.step_s, rel=0.01)
