@@ -24,7 +24,7 @@ from control.recommender.ports import (
     stop,
     untried,
 )
-from control.recommender.ranking import Prediction, best_first, ranked
+from control.recommender.ranking import Prediction, best_first, beyond_runs, ranked
 from twinbed import ScenarioError
 
 TRIALS_PER_TYPE = 3
@@ -132,4 +132,6 @@ def _predict(request: Request, observed: Observations) -> tuple[Whole, Predictio
         covered[rows] = True
         reasons[rows] = f"fit of {tried.size} runs on {name}, {error:.0%} off on them"
     kept = np.flatnonzero(covered & affordable(request))
-    return kept, Prediction(log_time[kept], deviation[kept], reasons[kept].tolist())
+    beyond = beyond_runs(request.seen(observed))
+    told = [beyond[row] for row in kept.tolist()]
+    return kept, Prediction(log_time[kept], deviation[kept], reasons[kept].tolist(), told)

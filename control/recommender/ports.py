@@ -71,7 +71,7 @@ class Request:
     """A request to a recommender.
 
     job: the job to place.
-    candidates: the n configurations to choose among.
+    candidates: the n configurations.
     objective: quantity to minimise.
     budget_usd, deadline_s: bounds on the whole job, US$ and s; infinite means no bound.
     budget_usd_h: bound on the price of the cluster, US$/h.
@@ -79,6 +79,7 @@ class Request:
     observed: trials of this job; their positions are positions in `candidates`.
     expected_s: times of the job by an analytic model, s, float64[n], NaN where the model does not apply; None
         if there is no model.
+    asked: candidates that may be chosen, bool[n]; the others only show how trials on them went. None: all.
 
     Raises ScenarioError for a bound that is not positive, InvariantError for expected times of another
     number.
@@ -93,6 +94,7 @@ class Request:
     history: History | None = None
     observed: Observations = field(default_factory=no_observations)
     expected_s: Real | None = None
+    asked: Flags | None = None
 
     def __post_init__(self) -> None:
         for name in ("budget_usd", "budget_usd_h", "deadline_s"):
@@ -121,12 +123,20 @@ class Request:
             trials.ok[kept],
             trials.noise[kept],
         )
-        return replace(self, candidates=self.candidates.take(rows), observed=observed, expected_s=None)
+        asked = None if self.asked is None else self.asked[rows]
+        few = self.candidates.take(rows)
+        return replace(self, candidates=few, observed=observed, expected_s=None, asked=asked)
+
+    def ended(self, observed: Observations) -> Flags:
+        """Return the trials that succeeded on candidates that may be chosen, bool[k]."""
+        return observed.ok if self.asked is None else observed.ok & self.asked[observed.candidate]
 
     def within_bounds(self, observed: Observations) -> Flags:
-        """Return the trials that succeeded within deadline and budget, bool[k]."""
+        """Return the trials of `ended` within deadline and budget, bool[k]."""
         kept: Flags = (
-            observed.ok & (observed.time_s <= self.deadline_s) & (observed.cost_usd <= self.budget_usd)
+            self.ended(observed)
+            & (observed.time_s <= self.deadline_s)
+            & (observed.cost_usd <= self.budget_usd)
         )
         return kept
 
@@ -218,11 +228,13 @@ class Recommender(Protocol):
 
 
 def affordable(request: Request) -> Flags:
-    """Return the candidates that cost at most budget_usd_h an hour, bool[n].
+    """Return the candidates that may be chosen and cost at most budget_usd_h an hour, bool[n].
 
     Raises ScenarioError naming the cheapest candidate if there is none.
     """
     price = request.candidates.price_usd_h
+    if request.asked is not None:
+        price = np.where(request.asked, price, np.nan)
     allowed: Flags = price <= request.budget_usd_h
     if not allowed.any():
         cheapest = int(np.nanargmin(price))
@@ -255,9 +267,10 @@ def stop(request: Request, observed: Observations, reason: str) -> Stop:
     if kept.any():
         value = np.where(kept, observed.objective(request.objective), np.inf)
         return Stop(int(observed.candidate[value.argmin()]), reason)
-    if observed.ok.any():
+    ended = request.ended(observed)
+    if ended.any():
         over = np.maximum(observed.time_s / request.deadline_s, observed.cost_usd / request.budget_usd)
-        closest = int(observed.candidate[int(np.where(observed.ok, over, np.inf).argmin())])
+        closest = int(observed.candidate[int(np.where(ended, over, np.inf).argmin())])
         return Stop(closest, f"{reason}; no trial ended within the bounds, and this one came closest")
     order = np.lexsort((request.candidates.price_usd_h, failed(request, observed), ~affordable(request)))
     return Stop(int(order[0]), f"{reason}; no trial has ended")
@@ -265,4 +278,5 @@ def stop(request: Request, observed: Observations, reason: str) -> Stop:
 
 def all_tried(request: Request, observed: Observations) -> Stop:
     """Return the end of a search that has tried every affordable candidate."""
-    return stop(request, observed, f"all {len(observed)} candidates were tried")
+    count = np.unique(observed.candidate[affordable(request)[observed.candidate]]).size
+    return stop(request, observed, f"all {count} candidates were tried")

@@ -125,7 +125,7 @@ class TransferSearch:
         if kept.any() and (probability @ gains).max() < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
         possible = np.array([np.isfinite(drawn).any(axis=1).mean() for drawn in draws])
-        if observed.ok.any() and not kept.any() and probability @ possible < UNLIKELY:
+        if self.request.ended(observed).any() and not kept.any() and probability @ possible < UNLIKELY:
             why = f"another candidate keeps the bounds with less than {UNLIKELY:.0%}"
             return stop(self.request, observed, why)
         # The likelier hypothesis decides alone. If it is wrong, its trial soon makes it the less likely one.

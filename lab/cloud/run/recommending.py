@@ -33,6 +33,8 @@ from twinbed.own import find
 ANY_SERVER = "auto"
 DEFAULT_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
 MOST_WORKERS = 1_000_000
+_LEARN_WIDTHS = ("transfer", "cherrypick", "ernest")
+"""Methods that learn from trials on other numbers of workers than those asked about."""
 MOST_TYPES = 30
 """Most types that are ranked if the user names none."""
 _BURSTABLE = re.compile(r"t\d|Standard_B")
@@ -127,13 +129,15 @@ class Answer:
 
 
 def priced(
-    catalogue: Catalogue, market: Market, base: int | None = None
-) -> tuple[Candidates, Mapping[str, Listing]]:
-    """Return every allowed type × count at the catalogue's newest prices, and the listings that were used.
+    catalogue: Catalogue, market: Market, base: int | None = None, tried: Sequence[Run] = ()
+) -> tuple[Candidates, Mapping[str, Listing], Flags]:
+    """Return every allowed type × count at the catalogue's newest prices, the listings that were used, and
+    which candidates are allowed, bool[n].
 
     base: the job's batch. A cluster of another batch is left out if a step of it has fewer samples than a
-    step of the job's batch on the fewest workers. Raises ScenarioError for counts and batches below 1,
-    TraceError for a type, region or market without a price.
+    step of the job's batch on the fewest workers. tried: trials of the job; their numbers of workers of an
+    allowed type are candidates, too, so that the trials teach. Raises ScenarioError for counts and batches
+    below 1, TraceError for a type, region or market without a price.
     """
     if not market.workers or min(market.workers) < 1 or max(market.workers) > MOST_WORKERS:
         raise ScenarioError(
@@ -159,7 +163,17 @@ def priced(
         for batch in batches
         if batch is None or batch * count >= least
     ]
-    return candidates(types, prices, rows), used
+    asked, servers = len(rows), 1 if market.server else 0
+    for run in tried:
+        alike = (run.servers, run.server_instance, run.batch is None) == (
+            servers,
+            market.server,
+            not market.batches,
+        )
+        if alike and run.instance in names:
+            rows.append(Configuration(run.instance, run.workers, run.batch, servers, market.server))
+    rows = list(dict.fromkeys(rows))
+    return candidates(types, prices, rows), used, np.arange(len(rows)) < asked
 
 
 def usual_types(catalogue: Catalogue, market: Market, measured: Collection[str]) -> tuple[str, ...]:
@@ -359,9 +373,11 @@ def _request(
 ) -> tuple[Request, Mapping[str, Listing], Sequence[str]]:
     """Return the question with its data, the listings used, and the types of which no run tells."""
     job = question.job
-    among, used = priced(catalogue, question.market, job.batch)
+    tried = [run for run in runs if run.job == job.name] if question.method in _LEARN_WIDTHS else []
+    among, used, asked = priced(catalogue, question.market, job.batch, tried)
     if keep is not None:
-        among = among.take(keep(among))
+        kept = keep(among) | ~asked
+        among, asked = among.take(kept), asked[kept]
     history = as_history(_others(runs, job))
     observed = trials_of(job.name, runs, among)
     left_out: list[str] = []
@@ -371,7 +387,7 @@ def _request(
         told = told_of(job, runs, gpus, own=learns == "cherrypick")
     if told.any() and not told.all():
         left_out = sorted(set(among.name[~told].tolist()))
-        among = among.take(told)
+        among, asked = among.take(told), asked[told]
         observed = trials_of(job.name, runs, among)
     expected_s = None
     if job.local_run is not None:
@@ -388,6 +404,7 @@ def _request(
         history=history,
         observed=observed,
         expected_s=expected_s,
+        asked=None if asked.all() else asked,
     )
     return request, used, left_out
 

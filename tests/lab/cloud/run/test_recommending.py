@@ -27,7 +27,7 @@ def one_job_ships(monkeypatch):
 
 
 def test_a_cluster_is_paid_for_with_its_server():
-    among, used = priced(load(), AWS)
+    among, used, _ = priced(load(), AWS)
     assert len(among) == 6
     row = [str(among.configuration(row)) for row in range(6)].index("2 × c4.xlarge + 1 × m4.large")
     prices = {name: listing.price_usd_h for name, listing in used.items()}
@@ -355,6 +355,21 @@ def test_an_answer_without_figures_speaks_of_no_intervals(database):
     notes = " ".join(answer(Question(Job("new"), market), load(), database).notes)
     assert "interval" not in notes
     assert "how long it takes is not known before a trial" in notes
+
+
+@pytest.mark.usefixtures("one_job_ships")
+@pytest.mark.parametrize("method", ["transfer", "cherrypick", "ernest"])
+def test_trials_on_fewer_workers_tell_of_the_clusters_asked_about(database, method):
+    times = {1: 10_500.0, 2: 5_400.0, 4: 2_900.0}
+    database.add([Run("new", "n1-standard-4", n, time_s, 0.19 * n, 4, 15) for n, time_s in times.items()])
+    market = Market("us-central1", types=("n1-standard-4",), workers=(8, 16))
+    answered = answer(Question(Job("new"), market, method=method), load(), database)
+    assert {row.configuration.workers for row in answered.ranking} == {8, 16}
+    for row in answered.ranking:
+        assert 10_500 / row.configuration.workers < row.time_s < 2_900
+        assert f"{row.configuration.workers} workers from 4" in row.reason
+    assert answered.next_configuration.workers in (8, 16)
+    assert not any("leaves out" in note for note in answered.notes)
 
 
 @pytest.mark.usefixtures("one_job_ships")
