@@ -82,12 +82,10 @@ def first_in_line(time_s: Real, free: Whole) -> tuple[Whole, Whole]:
     if open_.size == 1:  # The same as below: the shortest jobs are first.
         row, on, position = able, np.repeat(open_, jobs), np.ones(jobs, np.int64)
     else:
-        kind = np.repeat(open_, jobs)
-        place = 1 + (np.arange(jobs) // free[open_, None]).ravel()
-        costs = time_s[able].take(kind, axis=1)
-        costs *= place
-        chosen, column = scipy.optimize.linear_sum_assignment(costs)
-        row, on, position = able[chosen], kind[column], place[column]
+        # The matching is faster with longer jobs first.
+        able = able[np.argsort(-time_s[able].take(open_, axis=1).min(axis=1), kind="stable")]
+        row, on, position = matched(time_s[able].take(open_, axis=1), free[open_])
+        row, on = able[row], open_[on]
     took_s = time_s[row, on]
     # The last position in the queue runs first. As many jobs of a type are first as it has GPUs.
     order = np.lexsort((row, took_s, -position, on))
@@ -96,3 +94,28 @@ def first_in_line(time_s: Real, free: Whole) -> tuple[Whole, Whole]:
     first = order[rank < free[on[order]]]
     first = first[np.lexsort((row[first], took_s[first]))]
     return row[first], on[first]
+
+
+def matched(time_s: Real, gpus: Whole) -> tuple[Whole, Whole, Whole]:
+    """Return the job, the type and the position of each place in the least sum of delays, int64[n] each.
+
+    time_s: run time of each job on each type, s, float64[n, r]; inf: cannot run, but each job can on some
+    type. gpus: GPUs of each type, int64[r], above 0. A type first offers a few places more than its share. If
+    one of them is left over, further places, which cost more still, would be, too. Others are doubled.
+    """
+    jobs = len(time_s)
+    most = np.minimum(jobs, 1.25 * jobs * gpus / gpus.sum() + gpus + 1).astype(np.int64)
+    while True:
+        kind = np.repeat(np.arange(gpus.size), most)
+        position = 1 + np.concatenate([np.arange(n) // g for n, g in zip(most, gpus, strict=True)])
+        costs = time_s.take(kind, axis=1)
+        costs *= position
+        try:
+            row, column = scipy.optimize.linear_sum_assignment(costs)
+        except ValueError:  # Some jobs find no place on the only types on which they run.
+            most = np.minimum(jobs, 2 * most)
+            continue
+        short = (np.bincount(kind[column], minlength=gpus.size) == most) & (most < jobs)
+        if not short.any():
+            return row, kind[column], position[column]
+        most = np.where(short, np.minimum(jobs, 2 * most), most)

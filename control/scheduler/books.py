@@ -94,6 +94,9 @@ class Books:
     unfinished: number of the first `until` jobs that have not finished.
     by, and left, rate, starts, width and partner: arrays by job, as in Ledger. Without a simulation `starts`
     is 0.
+    undone, undone_gpu: work that faults undid, s and GPU-s, float64[n].
+    sums: GPU-seconds that were busy, spent on restarts, and there, by type, float64[r] each.
+    largest: GPUs of the largest server of each type, int64[r].
 
     fork_speed: share of their speed that the copies of a forked job keep when they exchange results. elastic:
     whether the scheduler may give jobs other numbers of GPUs than those of their gangs. compiler: returns a
@@ -121,7 +124,7 @@ class Books:
         self.left, self.rate, self.starts = self.by.left, self.by.rate, self.by.starts
         self.width, self.partner = self.by.width, self.by.partner
         self.first_start, self.finish = np.full(n, np.inf), np.full(n, np.nan)
-        self._undone, self._undone_gpu, self._own = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.undone, self.undone_gpu, self._own = np.zeros(n), np.zeros(n), np.zeros(n)
         self._sharing, self._elastic, self._fork_speed = jobs.sharing.kept.size > 0, elastic, fork_speed
         self.idle_since = jobs.submit_s.copy()
         self.preemptions, self.faulted = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -139,14 +142,15 @@ class Books:
         self._fixed: dict[str, Any] = {}
         """Columns of the active jobs that do not change, as far as they were read."""
         self._row_of = np.zeros(n, np.int64)
-        self._busy, self._restarts, self._capacity = np.zeros(kinds), np.zeros(kinds), np.zeros(kinds)
+        self.sums = np.zeros(kinds), np.zeros(kinds), np.zeros(kinds)
         self._down = np.zeros(cluster.server_gpus.size, np.int64)
         self._add_down(0, 0)
         self._samples: list[tuple[float, int, int, int]] = []
+        self._sampled: list[Real] = []
         self._spans: list[tuple[int, int, int, float, float]] | None = [] if n <= MOST_WITH_SPANS else None
         self._since: dict[int, dict[tuple[int, int], float]] = {}
         """Job → its present lines (server, GPUs) → their begin, s."""
-        self._largest = np.array(
+        self.largest = np.array(
             [cluster.server_gpus[cluster.server_type == kind].max(initial=1) for kind in range(kinds)]
         )
 
@@ -251,7 +255,7 @@ class Books:
         if not jobs.size:
             return
         own, types = self.jobs, self.cluster.server_type
-        kind, lines = self._speeds(jobs, self.lines, types, own.throughput, own.gpus, self._largest, self.by)
+        kind, lines = self._speeds(jobs, self.lines, types, own.throughput, own.gpus, self.largest, self.by)
         width, gang = self.width[jobs], own.gpus[jobs]
         self._own[jobs] = width
         if self._elastic:
@@ -276,10 +280,10 @@ class Books:
         passed_s: its length, s. busy_s: time for which each running job needed its GPUs. restart_s: the part
         of it without progress. Both s, float64[running].
         """
-        self._capacity += self._capacity_up * passed_s
+        busy, restarts, capacity = self.sums
+        capacity += self._capacity_up * passed_s
         types = self.cluster.server_type
-        sums = self._busy, self._restarts
-        self._spend(self.running, self.by, self.lines, types, busy_s, restart_s, *sums)
+        self._spend(self.running, self.by, self.lines, types, busy_s, restart_s, busy, restarts)
 
     def end(self, jobs: Whole, finish_s: Real, now_s: float) -> None:
         """Record running jobs that finished, and free their GPUs. finish_s: finishing times, s,
@@ -304,8 +308,8 @@ class Books:
 
     def undo(self, jobs: Whole, lost_s: Real) -> None:
         """Account for work that a fault has undone. lost_s: its time, s, float64[jobs]."""
-        self._undone[jobs] += lost_s
-        self._undone_gpu[jobs] += lost_s * self._own[jobs]
+        self.undone[jobs] += lost_s
+        self.undone_gpu[jobs] += lost_s * self._own[jobs]
 
     def repair(self, server: int) -> Whole:
         """Take a server back. Return the jobs that this affects: none."""
@@ -345,10 +349,20 @@ class Books:
             for line in lines:
                 since.setdefault(line, now_s)
 
+    @property
+    def keeps_spans(self) -> bool:
+        """Whether there are few enough jobs to record who held which GPU."""
+        return self._spans is not None
+
+    def sampled(self, samples: Real) -> None:
+        """Record samples of the queue: time in s, waiting jobs, running jobs and held GPUs, float64[k, 4]."""
+        self._sampled.append(samples)
+
     def outcome(self, end_s: float, remarks: Sequence[str]) -> Outcome:
         """Return the results of the jobs."""
         self._log(end_s, np.array(list(self._since), np.int64), Lines(_NONE, _NONE, _NONE))
-        samples = np.array(self._samples, float).reshape(-1, 4)
+        busy, restarts, capacity = self.sums
+        samples = np.concatenate((*self._sampled, np.array(self._samples, float).reshape(-1, 4)))
         counts = samples[:, 1:].astype(np.int64).T
         spans: Spans | None = None
         if self._spans is not None:
@@ -364,12 +378,12 @@ class Books:
             preemptions=self.preemptions,
             faulted=self.faulted,
             restart_s=self.by.restart,
-            undone_s=self._undone,
-            undone_gpu_s=self._undone_gpu,
+            undone_s=self.undone,
+            undone_gpu_s=self.undone_gpu,
             left_steps=self.left,
-            busy_gpu_s=self._busy,
-            restart_gpu_s=self._restarts,
-            capacity_gpu_s=self._capacity,
+            busy_gpu_s=busy,
+            restart_gpu_s=restarts,
+            capacity_gpu_s=capacity,
             series=Series(samples[:, 0], counts[0], counts[1], counts[2]),
             spans=spans,
             remarks=tuple(remarks),

@@ -46,13 +46,16 @@ class TiresiasSettings:
 
 
 class Tiresias(Scheduler):
-    """Fills the GPUs queue by queue, skips jobs that do not fit, and preempts jobs of later queues."""
+    """Fills the GPUs queue by queue, skips jobs that do not fit, and preempts jobs of later queues.
+
+    knob: as in the settings. limits: the thresholds and inf, GPU-s, float64[queues].
+    """
 
     at_events = True
 
     def __init__(self, cluster: Cluster, settings: TiresiasSettings) -> None:
-        self._cluster, self._knob = cluster, settings.knob
-        self._limits = np.append(settings.thresholds_gpu_s, np.inf)
+        self._cluster, self.knob = cluster, settings.knob
+        self.limits = np.append(settings.thresholds_gpu_s, np.inf)
         self._base = np.zeros((0, 2))
         """Service (GPU-s) and run time (s) of each job when it was last promoted, by id."""
         self._queued, self._chosen = queued, chosen
@@ -64,10 +67,10 @@ class Tiresias(Scheduler):
         held, where = state.held, self._cluster
         queue = self._queued(
             state.now_s, state.job, held.row, state.attained_gpu_s, state.ran_s, state.idle_since_s,
-            self._limits, self._knob, self._base,
+            self.limits, self.knob, self._base,
         )  # fmt: skip
         wanted = self._chosen(
-            queue, self._limits.size, state.by_arrival(), held.row, held.server, state.first_start_s,
+            queue, self.limits.size, state.by_arrival(), held.row, held.server, state.first_start_s,
             state.gpus, state.throughput, state.up, where.server_gpus, where.server_type, len(where.types),
         )  # fmt: skip
         return settle(self._cluster, state, wanted, self._settled)
@@ -84,7 +87,7 @@ class Tiresias(Scheduler):
         self._base = state.grown(self._base)
         wake_s: float = self._next_s(
             state.now_s, state.job, state.held.row, state.attained_gpu_s, state.ran_s, state.idle_since_s,
-            self._limits, self._knob, self._base, given.row, state.starts_s, state.gpus,
+            self.limits, self.knob, self._base, given.row, state.starts_s, state.gpus,
         )  # fmt: skip
         return wake_s
 

@@ -19,19 +19,15 @@ from control.scheduler import loops
 from control.scheduler.books import Books, refuse_impossible
 from control.scheduler.model import Cluster, Real
 from control.scheduler.ports import Scheduler
+from twin.cluster import leap
+from twin.cluster.leap import CLOSE_S, IDLE_ROUNDS
 from twin.containers.compiled import compiled
 from twinbed import InvariantError, ScenarioError
 
 _ADVANCE, _FIRST_END_S = compiled(loops.advance), compiled(loops.first_end_s)
 
-_CLOSE_S = 1e-6
-"""Times nearer than this count as equal, s."""
-
 _LEAST_CORES = 0.01
 """Cores that starts get where running jobs leave none."""
-
-_IDLE_ROUNDS = 1_000
-"""Number of decisions without any work between them, and with no job to come, that ends the simulation."""
 
 
 def simulate(
@@ -52,6 +48,13 @@ def simulate(
     refuse_impossible(cluster, jobs)
     scheduler.compile(compiled)
     world = _World(cluster, jobs, scheduler, timing, downtime, len(jobs) if until is None else until)
+    if leap.can_run(scheduler, world.books, timing):
+        ended, end_s = leap.run(scheduler, world.books, timing, downtime, progress)
+        if ended == leap.IDLE:
+            raise world.idle()
+        if ended == leap.STUCK:
+            raise world.stuck()
+        return world.books.outcome(end_s, scheduler.remarks())
     environment = simpy.Environment()
     environment.process(world.life(environment, progress))
     environment.run()
@@ -97,24 +100,24 @@ class _World:
         told, idle, books = 0.0, 0, self.books
         while books.unfinished:
             now_s = float(environment.now)
-            books.arrive(now_s + _CLOSE_S)
+            books.arrive(now_s + CLOSE_S)
             if not books.active.size:
                 yield from self._pass(environment, min(books.arrival_s(), self._change_s()), _FULL)
                 continue
             wake_s = self._decide(now_s)
             idle, self.worked = 0 if self.worked else idle + 1, False
-            if idle > _IDLE_ROUNDS and np.isinf(min(books.arrival_s(), self._change_s())):
-                raise self._idle()
+            if idle > IDLE_ROUNDS and np.isinf(min(books.arrival_s(), self._change_s())):
+                raise self.idle()
             asks = False
             while books.unfinished and not asks:
                 began_s = float(environment.now)
                 speeds = self._speeds()
                 ask_s = self._ask_s(now_s, began_s, wake_s, speeds)
                 step_s = min(ask_s, self._change_s(), began_s + self._end_s(speeds))
-                asks = self.by_events or step_s >= ask_s - _CLOSE_S
+                asks = self.by_events or step_s >= ask_s - CLOSE_S
                 if speeds != _FULL or not math.isinf(self.timing.cores):
                     phase_s = began_s + self._next_phase_s(speeds)
-                    if phase_s < step_s - _CLOSE_S:
+                    if phase_s < step_s - CLOSE_S:
                         step_s, asks = phase_s, False
                 yield from self._pass(environment, step_s, speeds)
             share = 1 - books.unfinished / max(books.until, 1)
@@ -122,15 +125,19 @@ class _World:
                 told = share
                 progress(share)
 
-    def _idle(self) -> InvariantError | ScenarioError:
+    def stuck(self) -> InvariantError:
+        """Return the error for jobs that never run."""
+        return InvariantError(f"{type(self.scheduler).__name__}: {self.books.active.size} jobs never run")
+
+    def idle(self) -> InvariantError | ScenarioError:
         """Return the error for jobs that do no work."""
         name = type(self.scheduler).__name__
         if not self.books.running.size:
-            return InvariantError(f"{name}: {self.books.active.size} jobs never run")
+            return self.stuck()
         timing, pace = self.timing, self._speeds().starts
         slower = f", {1 / pace:.3g} times as long beside other processes" if pace < 1 else ""
         return ScenarioError(
-            f"{name}: no job works in {_IDLE_ROUNDS} rounds of {timing.round_s:g} s, because each loses its "
+            f"{name}: no job works in {IDLE_ROUNDS} rounds of {timing.round_s:g} s, because each loses its "
             f"GPUs before it has started (a start takes {timing.start_s:g} s and a restart "
             f"{timing.restart_s:g} s{slower}); give it longer rounds"
         )
@@ -153,7 +160,7 @@ class _World:
         end_s = now_s + float(_FIRST_END_S(books.running, books.by, *speeds))
         ask_s = min(books.arrival_s(), end_s, wake_s)
         if np.isinf(ask_s) and np.isinf(self._change_s()):
-            raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
+            raise self.stuck()
         return ask_s
 
     def _end_s(self, speeds: _Speeds) -> float:
@@ -174,7 +181,7 @@ class _World:
         timing, runs = self.timing, self.books.running
         if math.isinf(timing.cores):
             return _FULL
-        starts = (self.books.starts[runs] > _CLOSE_S) | (self.books.left[runs] == 0)
+        starts = (self.books.starts[runs] > CLOSE_S) | (self.books.left[runs] == 0)
         if not starts.any():
             return _FULL
         width = self.books.width[runs]
@@ -188,7 +195,7 @@ class _World:
         works_s = by.left[runs] / (by.rate[runs] * speeds.work)
         after_s = np.where(works_s > 0, works_s, by.ends[runs] / speeds.starts)
         waits = by.starts[runs]
-        return float(np.where(waits > _CLOSE_S, waits / speeds.starts, after_s).min(initial=np.inf))
+        return float(np.where(waits > CLOSE_S, waits / speeds.starts, after_s).min(initial=np.inf))
 
     def _change_s(self) -> float:
         """Return the time at which the next server fails or returns, s."""
@@ -212,7 +219,7 @@ class _World:
         books, runs = self.books, self.books.running
         busy_s, restart_s = np.empty(runs.size), np.empty(runs.size)
         checkpoint_s = self.timing.checkpoint_s
-        ended, worked = _ADVANCE(runs, books.by, *speeds, checkpoint_s, passed_s, _CLOSE_S, busy_s, restart_s)
+        ended, worked = _ADVANCE(runs, books.by, *speeds, checkpoint_s, passed_s, CLOSE_S, busy_s, restart_s)
         self.worked |= worked
         books.spend(passed_s, busy_s, restart_s)
         if ended:
@@ -221,7 +228,7 @@ class _World:
 
     def _servers(self, now_s: float) -> None:
         """Let the servers that are due fail or return."""
-        while self.change < len(self.changes) and self.changes[self.change][0] <= now_s + _CLOSE_S:
+        while self.change < len(self.changes) and self.changes[self.change][0] <= now_s + CLOSE_S:
             _, step, server = self.changes[self.change]
             self.change += 1
             hit = self.books.fail(server, now_s) if step > 0 else self.books.repair(server)

@@ -24,9 +24,10 @@ from numba.core import caching, types
 from control.allocator.backoff import wait_s
 from control.allocator.escra_memory_settle import grant
 from control.allocator.escra_settle import settle
+from control.scheduler import loops
 
-_RULES = {Path(inspect.getfile(rule)) for rule in (settle, grant, wait_s)}
-"""Files of the functions of `control` that kernels contain."""
+_RULES = {Path(inspect.getfile(rule)) for rule in (settle, grant, wait_s, loops)}
+"""Files of `control` whose functions kernels contain."""
 
 _SHORTER = {types.int8, types.int16, types.int32, types.uint8, types.uint16, types.uint32}
 """Integers of fewer than 64 bits."""

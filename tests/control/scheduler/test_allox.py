@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.scheduler import make
-from control.scheduler.allox import first_in_line
+from control.scheduler.allox import first_in_line, matched
 from control.scheduler.model import Real
 from tests.control.scheduler.worlds import cluster, state, table
 
@@ -59,7 +59,7 @@ def test_starting_the_first_in_line_again_and_again_has_the_least_sum_of_ends(se
     assert min(ends) <= best * (1 + 1e-9)
 
 
-def test_the_matching_has_as_many_places_of_a_type_as_there_are_jobs(monkeypatch) -> None:
+def test_the_matching_has_no_more_places_of_a_type_than_there_are_jobs(monkeypatch) -> None:
     sizes, solve = [], scipy.optimize.linear_sum_assignment
     monkeypatch.setattr(
         scipy.optimize, "linear_sum_assignment", lambda cost: sizes.append(cost.shape) or solve(cost)
@@ -67,7 +67,8 @@ def test_the_matching_has_as_many_places_of_a_type_as_there_are_jobs(monkeypatch
     time_s = np.random.default_rng(0).uniform(1, 10, (5, 3))
     for free in ([4, 1000, 0], [1, 2, 3]):
         assert first_in_line(time_s, np.array(free))[0].size > 0
-    assert sizes == [(5, 10), (5, 15)]
+    # 1.25 times the share of the second one's types is 1.04, 2.08 and 3.13 places; GPUs + 1 come on top.
+    assert sizes == [(5, 5 + 5), (5, 3 + 5 + 5)]
 
 
 def test_a_job_waits_for_the_type_on_which_it_is_much_faster() -> None:
@@ -102,3 +103,21 @@ def test_where_one_type_is_free_the_shortest_jobs_are_first_without_a_matching(m
     monkeypatch.setattr(scipy.optimize, "linear_sum_assignment", None)
     rows, kinds = first_in_line(np.ones((20_000, 2)), np.array([0, 2]))
     assert (rows.tolist(), kinds.tolist()) == ([0, 1], [1, 1])
+
+
+@given(st.integers(0, 2**31))
+@settings(max_examples=100, deadline=None)
+def test_the_matching_is_that_over_all_places_of_all_types(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    jobs, kinds = int(random.integers(1, 50)), int(random.integers(2, 5))
+    # Types suit jobs so differently that one may get most of them, and some jobs run on few types.
+    time_s = np.exp(random.normal(7, 1.5, (jobs, 1))) * random.uniform(1, 50, (jobs, kinds))
+    time_s[random.random((jobs, kinds)) < 0.4] = np.inf
+    time_s[:, 0] = np.where(np.isinf(time_s).all(axis=1), 1.0, time_s[:, 0])
+    gpus = random.integers(1, 6, kinds)
+    costs = np.hstack([time_s[:, [kind]] * (1 + np.arange(jobs) // gpus[kind]) for kind in range(kinds)])
+    all_places = costs[scipy.optimize.linear_sum_assignment(costs)].sum()
+    row, kind, position = matched(time_s, gpus)
+    assert sorted(row.tolist()) == list(range(jobs))
+    assert np.unique(np.column_stack((kind, position)), axis=0, return_counts=True)[1].max() <= gpus.max()
+    assert np.isclose((time_s[row, kind] * position).sum(), all_places, rtol=1e-12)
