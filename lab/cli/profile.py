@@ -34,11 +34,13 @@ _MIB = 1 << 20
 
 
 def profile(
-    job: Annotated[Path, argument("JOB.yaml", "The job's file.")],
+    job: Annotated[Path, argument("JOB", "A job's file, or a shipped job's name.")],
     out: Annotated[
         Path | None,
         option(
-            "FILE.parquet", "File of the local run. Default: NAME.local-run.parquet beside the job's file."
+            "FILE.parquet",
+            "File of the local run. Default: NAME.local-run.parquet beside the job's file, and in the "
+            "present folder for a shipped job.",
         ),
     ] = None,
     workers: Annotated[int, option("N", "Processes beside the master.", min=0)] = 2,
@@ -71,18 +73,22 @@ def profile(
     --stalls, all processes are workers of emulated types, with and without shaped links, on samples from
     memory and from files; the page cache of this machine is dropped. Needs root and cgroups.
     """
+    from lab.ask import shipped
     from lab.cloud.input import job_file, local_run_file
     from lab.runs.files import check_place
     from testbed.cloud import local_run
     from testbed.containers.host.identity import identity
     from testbed.containers.record.watchdog import watchdog
 
-    file = job_file.load(job)
+    place = shipped.path_of("job", job)
+    file = job_file.load(place)
     path = out or job_file.local_run_of(job, file.name)
     runs_as = identity(user, env or [], os.environ)
     if stalls:
         with watchdog():
-            table = _stalls(file, job.resolve().parent, workers + 1, types, region, runs_as, not no_progress)
+            table = _stalls(
+                file, place.resolve().parent, workers + 1, types, region, runs_as, not no_progress
+            )
         emit(table, form)
         return
     with runs_as.acting():
@@ -92,7 +98,7 @@ def profile(
             file.command_line(steps=steps),
             workers=workers,
             duration_s=duration,
-            directory=job.resolve().parent,
+            directory=place.resolve().parent,
             logs=logs,
             # JSON, CSV and Markdown use standard output alone.
             stdout=None if form is Format.TABLE else sys.stderr.fileno(),

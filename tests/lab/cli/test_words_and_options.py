@@ -112,4 +112,8 @@ def test_a_profiled_job_writes_beside_the_json(monkeypatch, tmp_path, capfd) -> 
     assert given["stdout"] == profile_verb.sys.stderr.fileno()
     assert call(arguments) == 0
     assert given["stdout"] is None
+    monkeypatch.chdir(tmp_path)
+    assert call(["profile", "text_bag", "--no-progress"]) == 0
+    assert (tmp_path / "text_bag.local-run.parquet").exists()
+    assert given["directory"] == shipped.path_of("job", "text_bag").parent
     capfd.readouterr()
