@@ -92,7 +92,7 @@ def market(text: str) -> alt.Chart:
     frame = rows_below(text, "## Every variant")
     names = ["ours", "Uniform Progress", "greedy"]
     rows = frame.melt("variant", names, "policy", "value").astype({"value": float})
-    x = alt.X("value:Q", title="Cost ÷ optimum", scale=alt.Scale(zero=False))
+    x = alt.X("value:Q", title="Times the optimum", scale=alt.Scale(zero=False))
     return _marks(rows, x, "variant", "policy", names).properties(padding=_PADDING)
 
 

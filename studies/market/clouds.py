@@ -81,7 +81,16 @@ def parts(found: pd.DataFrame) -> list[str]:
     over = (usd[DAILY] / usd[LEAST]).groupby(keys).mean()
     fails = (usd[DAILY] > usd["multi_cloud"] + 1e-9).groupby(keys).mean()
     steps = [*list(LADDER)[1:-1], DAILY]
-    heads = ("model", "baseline, $", *steps, "quartiles", FLAT, "moves", "÷ hindsight", "above multi_cloud")
+    heads = (
+        "model",
+        "baseline, $",
+        *steps,
+        "quartiles",
+        FLAT,
+        "moves",
+        "times the optimum in hindsight",
+        "above multi_cloud",
+    )
     lines = []
     for model in models:
         key = (model, HOMES[0], 4.0)
