@@ -45,7 +45,9 @@ def result(searched: Searched, backend: Backend) -> Result:
     problems = any(trial.problem for trial in searched.trials)
     were = "was" if searched.known == 1 else "were"
     known = f" after {counted(searched.known, 'trial')} that {were} known" if searched.known else ""
-    measured = "measured" if searched.tried else "not measured"
+    modelled = backend is Backend.TWIN
+    measured = ("tried" if modelled else "measured") if searched.tried else "not measured"
+    mixed = ["Known trials were real runs; the rehearsal compares their times with modelled ones."]
     return Result(
         _COLUMNS if problems else _COLUMNS[:-1],
         rows,
@@ -63,6 +65,7 @@ def result(searched: Searched, backend: Backend) -> Result:
             f"The search ended: {searched.why}.",
             f"{counted(count, 'trial')}{known} cost {searched.spent_usd:.4f} $ by the price list.",
             said_of(backend),
+            *(mixed if modelled and searched.known else ()),
             *searched.ready.notes[1:],
         ),
     )

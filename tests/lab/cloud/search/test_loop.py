@@ -232,6 +232,7 @@ def test_few_trials_and_short_steps_are_told_in_words_and_digits(database):
     found = search(database, Virtual(lambda order: step_s(order) / 100), limits=Limits(trials=1)).run()
     notes = " ".join(table.result(found, Backend.TWIN).notes)
     assert "1 trial after 1 trial that was known cost" in notes
+    assert "Known trials were real runs" in notes
     (trial,) = found.trials
     assert trial.said().startswith(f"{1000 * trial.step_s:.3g} ms a step")
     assert float(trial.said().split()[0]) == pytest.approx(1000 * trial.step_s, rel=0.01)
