@@ -67,7 +67,7 @@ def make(asked: Asked) -> int:
 def _calibrate(place: Path) -> None:
     """Measure the machine, and write its calibration."""
     text = FORM.write(calibrate("cluster", EFFORT, lambda *_: None), HEAD).encode()
-    place.parent.mkdir(exist_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(place, text)
 
 
