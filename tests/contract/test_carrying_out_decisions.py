@@ -114,7 +114,6 @@ def test_throttled_exactly_where_demand_exceeds_the_quota(backend: Backend) -> N
 
 def test_an_unchanged_quota_is_no_change(backend: Backend) -> None:
     same = Scripted(quota=0.2, period=lambda stats: Decision(cpu=cpu(stats.ids, 0.2)))
-
     assert backend.run(workload(np.full((10, 1), 0.05)), same).outcome.limit_changes == 0
 
 
@@ -126,13 +125,9 @@ def crowded(wants: list[float], periods: int):
 
 
 def shares_of(ran: Ran) -> np.ndarray:
-    """Return each container's mean share of the host in the second half, when all have long started.
-
-    Periods count in which the containers had nearly the whole host, if there are some. Other programs that
-    keep one CPU busy and leave another idle make the shares differ from the requests.
-    """
+    """Return each container's mean share of the host in the second half, when all have long started."""
     used = ran.series.usage_cores[len(ran.series.usage_cores) // 2 :] / (os.cpu_count() or 1)
-    whole = used.sum(1) > 0.8
+    whole = used.sum(1) > 0.8  # Other programs that keep one of several CPUs busy change the shares.
     return (used[whole] if whole.sum() >= 5 else used).mean(0)
 
 

@@ -50,6 +50,12 @@ def network_use_bps(job: Job, rows: Candidates, server_bps: float) -> Real:
     return performance.server_traffic_bps(one_step_s, run.parameters * performance.BYTES_PER_PARAMETER)
 
 
+def network_use_by_type(job: Job, rows: Candidates, server_bps: float) -> dict[str, float]:
+    """Return by type what `network_use_bps` knows, bit/s."""
+    use_bps = network_use_bps(job, rows, server_bps)
+    return {str(name): float(use) for name, use in zip(rows.name, use_bps, strict=True) if np.isfinite(use)}
+
+
 def step_s(run: LocalRun | None, batch: Real, rows: Candidates, server_bps: Mapping[str, float]) -> Real:
     """Return the time of a step on each cluster, s: compute, then all-reduce or parameter servers."""
     if run is None or not run.cpu_cores.size:

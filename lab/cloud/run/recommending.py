@@ -38,8 +38,7 @@ _LEARN_WIDTHS = ("transfer", "cherrypick", "ernest")
 MOST_TYPES = 30
 """Most types that are ranked if the user names none."""
 _BURSTABLE = re.compile(r"t\d|Standard_B")
-"""Types of AWS and Azure whose vCPUs run at full speed only for a while (their pages on burstable
-instances)."""
+"""Types whose vCPUs run at full speed only for a while (AWS's and Azure's pages on burstable ones)."""
 _OTHER_TYPES = (
     "{} more types have a price there. They are not ranked: they were not measured, or others offer as much "
     "for less. twinbed prices list shows them; --types ranks those that you name."
@@ -148,11 +147,8 @@ def priced(
     least = min(market.workers) * (base or 1)
     listed = catalogue.types(market.region, market.market)
     names = tuple(dict.fromkeys(market.types)) or sorted(listed)
-    wanted = {*names, *([market.server] if market.server else [])}
-    used = {
-        name: listed.get(name) or catalogue.price(name, market.region, market.market)
-        for name in sorted(wanted)
-    }
+    wanted = sorted({*names, *([market.server] if market.server else [])})
+    used = {n: listed.get(n) or catalogue.price(n, market.region, market.market) for n in wanted}
     types = {name: instance_type(listing) for name, listing in used.items()}
     prices = {name: listing.price_usd_h for name, listing in used.items()}
     batches: Sequence[int | None] = sorted(set(market.batches)) or [None]
@@ -164,14 +160,12 @@ def priced(
         if batch is None or batch * count >= least
     ]
     asked, servers = len(rows), 1 if market.server else 0
-    for run in tried:
-        alike = (run.servers, run.server_instance, run.batch is None) == (
-            servers,
-            market.server,
-            not market.batches,
-        )
-        if alike and run.instance in names:
-            rows.append(Configuration(run.instance, run.workers, run.batch, servers, market.server))
+    mine = bool(market.batches), servers, market.server
+    rows += [
+        Configuration(run.instance, run.workers, run.batch, servers, market.server)
+        for run in tried
+        if run.instance in names and (run.batch is not None, run.servers, run.server_instance) == mine
+    ]
     rows = list(dict.fromkeys(rows))
     return candidates(types, prices, rows), used, np.arange(len(rows)) < asked
 
@@ -291,7 +285,7 @@ def prepared(
         listing = used[market.server]
         server = Server(market.server, listing.price_usd_h, listing.network_bps)
         measured = network_use(job.name, job.batch, runs)
-        use_bps = modelled_use(job, among, server) | measured
+        use_bps = expected.network_use_by_type(job, among, server.bandwidth_bps) | measured
     on_gpus.check(question.method, request)
     across = on_gpus.method(question.method, request, used)
     if across is not None:
@@ -454,9 +448,3 @@ def bounds(question: Question) -> str:
     if np.isfinite(question.budget_usd):
         wanted.append(f"the budget of {question.budget_usd:g} $")
     return " and ".join(wanted)
-
-
-def modelled_use(job: Job, among: Candidates, server: Server) -> dict[str, float]:
-    """Return by type the bandwidth of the server's port that one worker uses by the analytic model, bit/s."""
-    use_bps = expected.network_use_bps(job, among, server.bandwidth_bps)
-    return {str(name): float(use) for name, use in zip(among.name, use_bps, strict=True) if np.isfinite(use)}

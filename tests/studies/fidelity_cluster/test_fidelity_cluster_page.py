@@ -82,12 +82,12 @@ def test_each_run_has_a_calibration_and_the_same_command_goes_on_where_it_stoppe
     run, calibrate = backend.run, page.calibrate
     monkeypatch.setattr(backend, "run", lambda spec, *others: made.append(spec) or run(spec, *others))
     monkeypatch.setattr(page, "calibrate", lambda *asked: calibrations.append(asked) or calibrate(*asked))
-    page.make(Asked(store=tmp_path / "real", out=tmp_path))
+    page.make(Asked(store=tmp_path / "new" / "real", out=tmp_path))
     # Six runs of real processes, two of Slurm's own backfill, six that it runs.
     assert len(made) == len(calibrations) == 6 + 2 + 6
     assert {spec.calibration.name for spec in made} == {"of this machine"}
     text = (tmp_path / "fidelity-cluster.md").read_text()
     assert "each run has a calibration of its own" in text
     assert "Of 14 mean JCTs" in text
-    page.make(Asked(store=tmp_path / "real", out=tmp_path))
+    page.make(Asked(store=tmp_path / "new" / "real", out=tmp_path))
     assert len(made) == len(calibrations) == 14
