@@ -98,9 +98,10 @@ def market(text: str) -> alt.Chart:
 
 def schedulers(text: str) -> alt.LayerChart:
     """Draw ours divided by the source's, policy by policy, from the page of schedulers."""
-    headings = {heading[3:5]: heading for heading in re.findall(r"^## H[1-4]: .*$", text, re.MULTILINE)}
+    headings = {heading[3:5]: heading for heading in re.findall(r"^## H[1-57]: .*$", text, re.MULTILINE)}
     tables = [table_below(text, heading).assign(of=name) for name, heading in headings.items()]
-    rows = _all_rows(tables, "H1 to H4")[["policy", "of", "ratio"]].rename(columns={"ratio": "value"})
+    rows = _all_rows(tables, "H1 to H5 and H7").rename(columns={"ratio": "value"})
+    rows = rows.assign(policy=rows["policy"].fillna("allox"))[["policy", "of", "value"]]
     rows["value"] = pd.to_numeric(rows["value"], errors="coerce")
     title = "Ours divided by the source's; pale: within 10 %"
     x = alt.X("value:Q", title=title, scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~g"))

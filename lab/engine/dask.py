@@ -317,16 +317,19 @@ def _nothing() -> None:
 
 def _close(cluster: Any) -> None:
     """Stop the workers of this machine. Those that do not end within REACH_S are killed."""
+    nannies = list(cluster._created)
+    # A nanny that closes forgets its worker, which may still be ending.
+    workers = [nanny.process for nanny in nannies]
     with suppress(TimeoutError):
         cluster.close(timeout=REACH_S)
         return
-    nannies = list(cluster._created)
     for nanny in nannies:
         if nanny.status.name == "running":
             # Otherwise the nanny would start its worker again.
             nanny.close_gracefully()
     deadline_s = time.monotonic() + _ANSWER_S
-    for worker in [nanny.process for nanny in nannies if nanny.process is not None]:
+    workers += [nanny.process for nanny in nannies]
+    for worker in filter(None, dict.fromkeys(workers)):
         while (worker.is_alive() or worker.status.name == "starting") and time.monotonic() < deadline_s:
             with suppress(ProcessLookupError):
                 if (pid := worker.pid) is not None:

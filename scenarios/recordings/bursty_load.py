@@ -45,12 +45,12 @@ def popularity(count: int, exponent: float = 0.8) -> list[float]:
 
 async def connect(host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to the frontend, which may still be starting."""
-    for _ in range(100):
+    for _ in range(600):
         try:
             return await asyncio.open_connection(host, 8080)
         except OSError:
             await asyncio.sleep(0.1)
-    raise TimeoutError(f"no frontend at {host}:8080 within 10 s")
+    raise TimeoutError(f"no frontend at {host}:8080 within a minute")
 
 
 async def request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, item: int) -> None:
