@@ -306,9 +306,10 @@ def escra() -> dict[str, tuple[Escra, Ran]]:
 
 
 @pytest.fixture
-def pooled(backend: Backend, escra: dict[str, tuple[Escra, Ran]]) -> tuple[Escra, Ran]:
+def pooled(request, backend: Backend, escra) -> tuple[Escra, Ran]:
     """Return three containers under Escra: one leaves after LEAVES periods, one joins after JOINS."""
-    if backend.name not in escra:
+    # A case that is tried again gets a new run.
+    if backend.name not in escra or getattr(request.node, "execution_count", 1) > 1:
         demand = np.full((PERIODS, 3), 0.05)
         demand[::6, 0] = demand[1::6, 0] = 0.6
         present = np.ones(demand.shape, np.bool_)
@@ -391,7 +392,6 @@ def test_unused_runtime_is_the_quota_less_what_was_used(pooled: tuple[Escra, Ran
 
 def test_every_present_container_reports_every_period(pooled: tuple[Escra, Ran]) -> None:
     allocator, ran = pooled
-
     told = sum(len(stats.ids) for stats in allocator.told)
     assert told == ran.outcome.reports
     # A container that joins or leaves has an incomplete period, and takes its time on a busy machine.
@@ -399,12 +399,12 @@ def test_every_present_container_reports_every_period(pooled: tuple[Escra, Ran])
     assert expected - 9 <= told + ran.lost <= expected + 9
 
 
-def test_what_was_used_is_what_was_done(pooled: tuple[Escra, Ran]) -> None:
+def test_what_was_used_is_what_was_done(backend: Backend, pooled: tuple[Escra, Ran]) -> None:
     _, ran = pooled
-
     used_s = ran.series.usage_cores.sum(0, dtype=np.float64) * PERIOD_S
     # CPU time of a newcomer's start before its first whole period is in no record.
-    assert used_s == pytest.approx(ran.outcome.done_s, abs=0.2)
+    start_s = np.array([0.0, 0.0, backend.periods(0) * PERIOD_S / 3])
+    assert (np.abs(used_s - ran.outcome.done_s) <= 0.2 + start_s).all()
 
 
 # --- policies ----------------------------------------------------------------------------------------
