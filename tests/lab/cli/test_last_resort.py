@@ -114,6 +114,13 @@ def test_an_option_takes_usable_numbers_only(twinbed, arguments, number):
     assert twinbed(*arguments, number).refused.startswith(f"Invalid value for '{option}': ")
 
 
+def test_measurements_that_do_not_exist_are_not_read_as_none(twinbed, tmp_path):
+    path = tmp_path / "none.duckdb"
+    refused = twinbed("recommend", "images_vgg", "--measurements", path).refused
+    assert refused == f"--measurements {path}: no such file; twinbed measurements import makes it"
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("number", ["0", "-3"])
 @pytest.mark.parametrize("option", ["--budget", "--budget-per-hour", "--cap"])
 def test_a_bound_in_money_is_refused_by_its_option(twinbed, option, number):
