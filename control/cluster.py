@@ -80,11 +80,14 @@ class Timing:
     """Durations of the simulation.
 
     round_s: length of a round, s. at_events: schedulers that support it also decide at arrivals, ends and
-    faults; False: in rounds only. restart_s: time without progress after a job's servers changed, s.
+    faults; False: in rounds only. restart_s: time without progress after a job's servers changed, s: one
+    number, or one for gangs of 1, 2, … GPUs, of which larger gangs take the last.
     checkpoint_s: work between two saves, s. A fault loses the work since the last one; a preemption saves.
-    start_s: time without progress after a job's first start, s. end_s: time for which a job holds its GPUs
-    after its work, s. sync_s: time of each round in which the copies of a forked job exchange what they
-    learned, s.
+    start_s: time without progress after a job's first start, s, in the form of restart_s. spread: standard
+    deviation of the logarithm of a start or restart, which is drawn; 0: all are alike. leave_s: time until
+    the processes of a job that lost its GPUs have ended, s, in the same form; whoever gets these GPUs waits
+    for it before its start. end_s: time for which a job holds its GPUs after its work, s. sync_s: time of
+    each round in which the copies of a forked job exchange what they learned, s.
     cores: CPU cores of one machine that emulates all servers. Every process that starts or ends takes a core
     if it can, so they slow each other; infinite: they do not. gpu_cores: CPU quota of each process of a
     running job at speed 1, cores; starts and ends get what the running jobs leave. beside_starts: speed of
@@ -93,14 +96,29 @@ class Timing:
 
     round_s: float = 360.0
     at_events: bool = True
-    restart_s: float = 30.0
+    restart_s: float | tuple[float, ...] = 30.0
     checkpoint_s: float = 600.0
-    start_s: float = 0.0
+    start_s: float | tuple[float, ...] = 0.0
     sync_s: float = 10.0
     cores: float = np.inf
     gpu_cores: float = 0.0
     beside_starts: float = 1.0
     end_s: float = 0.0
+    spread: float = 0.0
+    leave_s: float | tuple[float, ...] = 0.0
+
+    def starts_s(self, again: Flags, gpus: Whole) -> Real:
+        """Return the median time of each start, s, float64[n]. again: whether it is a restart; gpus: GPUs of
+        each gang."""
+        times_s: Real = np.where(again, of_gangs(self.restart_s, gpus), of_gangs(self.start_s, gpus))
+        return times_s
+
+
+def of_gangs(times_s: float | tuple[float, ...], gpus: Whole) -> Real:
+    """Return the time of each gang, s, float64[n]. times_s: in the form of Timing.restart_s."""
+    known = np.atleast_1d(times_s)
+    own_s: Real = known[np.minimum(gpus, known.size) - 1]
+    return own_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,9 @@ class EmulationInput(Section):
     slurm: Literal["no", "runs", "decides"] = "no"
     """Use of a real Slurm on the testbed: no; it runs what the scheduler decides (runs); it decides itself
     (decides), for which the twin uses policy fifo-backfill."""
+    draw: Annotated[int, Field(ge=0, lt=1000)] = 0
+    """Number of the draw of the times of starts. The twin draws from the measured ones, and real jobs
+    ignore this number."""
 
 
 class WatchedInput(Section):

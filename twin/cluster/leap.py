@@ -92,6 +92,9 @@ def can_run(scheduler: Scheduler, books: Books, timing: Timing) -> TypeGuard[Tir
         type(scheduler) is Tiresias
         and timing.at_events
         and math.isinf(timing.cores)
+        and timing.spread == 0
+        and np.ndim(timing.start_s) == np.ndim(timing.restart_s) == 0
+        and timing.leave_s == 0
         and not books.keeps_spans
         and not books.jobs.together.any()
     )
@@ -129,7 +132,8 @@ def run(
         np.zeros(total, np.int64), Lines(*np.zeros((3, total), np.int64)), np.full(n, -1), np.full(n, -1),
         np.zeros(n, np.bool_), np.zeros(total, np.int64),
     )  # fmt: skip
-    costs = _Costs(timing.restart_s, timing.start_s, timing.end_s, timing.checkpoint_s)
+    restart_s, start_s = timing.starts_s(np.array([True, False]), np.ones(2, np.int64))
+    costs = _Costs(restart_s, start_s, timing.end_s, timing.checkpoint_s)
     counts = np.zeros(9, np.int64)
     counts[_UNFINISHED] = books.unfinished
     now_s, ended, told = 0.0, ENDED, 0.0

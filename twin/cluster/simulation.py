@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import simpy
 
-from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing, Workload
+from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing, Workload, of_gangs
 from control.scheduler import loops
 from control.scheduler.books import Books, refuse_impossible
-from control.scheduler.model import Cluster, Real
+from control.scheduler.loops import Lines
+from control.scheduler.model import Cluster, Flags, Real, Whole
 from control.scheduler.ports import Scheduler
 from twin.cluster import leap
 from twin.cluster.leap import CLOSE_S, IDLE_ROUNDS
@@ -38,16 +39,19 @@ def simulate(
     *,
     downtime: Downtime = NEVER_DOWN,
     until: int | None = None,
+    seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
     """Return the results of the jobs.
 
     until: the simulation ends when jobs 0 to until − 1 have finished; None: when all jobs have finished.
+    seed: seed of the times of starts, if they are drawn.
     Raises ScenarioError for a job that can never run, and if jobs lose their GPUs before they have started.
     """
     refuse_impossible(cluster, jobs)
     scheduler.compile(compiled)
-    world = _World(cluster, jobs, scheduler, timing, downtime, len(jobs) if until is None else until)
+    until = len(jobs) if until is None else until
+    world = _World(cluster, jobs, scheduler, timing, downtime, until, seed)
     if leap.can_run(scheduler, world.books, timing):
         ended, end_s = leap.run(scheduler, world.books, timing, downtime, progress)
         if ended == leap.IDLE:
@@ -81,12 +85,13 @@ class _World:
         timing: Timing,
         downtime: Downtime,
         until: int,
+        seed: int,
     ) -> None:
         fork_speed = max(1.0 - timing.sync_s / timing.round_s, 0.0)
         self.books = Books(
             cluster, jobs, until, fork_speed=fork_speed, elastic=scheduler.elastic, compiler=compiled
         )
-        self.scheduler, self.timing = scheduler, timing
+        self.scheduler, self.timing, self.random = scheduler, timing, np.random.default_rng(seed)
         self.by_events = timing.at_events and scheduler.at_events
         self.worked = False
         """Whether a job has worked since the last decision."""
@@ -135,11 +140,12 @@ class _World:
         if not self.books.running.size:
             return self.stuck()
         timing, pace = self.timing, self._speeds().starts
+        start_s, restart_s = np.max(timing.start_s), np.max(timing.restart_s)
         slower = f", {1 / pace:.3g} times as long beside other processes" if pace < 1 else ""
         return ScenarioError(
             f"{name}: no job works in {IDLE_ROUNDS} rounds of {timing.round_s:g} s, because each loses its "
-            f"GPUs before it has started (a start takes {timing.start_s:g} s and a restart "
-            f"{timing.restart_s:g} s{slower}); give it longer rounds"
+            f"GPUs before it has started (a start takes {start_s:g} s and a restart "
+            f"{restart_s:g} s{slower}); give it longer rounds"
         )
 
     def _pass(
@@ -177,7 +183,7 @@ class _World:
 
     def _speeds(self) -> _Speeds:
         """Return the present speeds. The processes that start or end share the cores that running jobs leave
-        free. One that is alone has one core and shares it with a part of the running jobs."""
+        free, and none has more than one."""
         timing, runs = self.timing, self.books.running
         if math.isinf(timing.cores):
             return _FULL
@@ -187,7 +193,7 @@ class _World:
         width = self.books.width[runs]
         used = timing.gpu_cores * float(width[~starts] @ self.books.rate[runs[~starts]])
         left = max(timing.cores - used, _LEAST_CORES)
-        return _Speeds(left / max(float(width[starts].sum()), timing.cores), timing.beside_starts)
+        return _Speeds(min(left / float(width[starts].sum()), 1.0), timing.beside_starts)
 
     def _next_phase_s(self, speeds: _Speeds) -> float:
         """Return the time until the next job has started, has done its work or has ended, s."""
@@ -206,13 +212,38 @@ class _World:
         state = self.books.state(now_s)
         given = self.scheduler.on_round(state)
         wake_s = self.scheduler.wake_s(state, given)
+        before, begun = self.books.lines, self.books.by.starts <= CLOSE_S
         stopped, moved, again = self.books.give(state, given)
         if moved.size or stopped.size:
             by = self.books.by
-            by.starts[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
+            drawn = np.exp(self.timing.spread * self.random.standard_normal(moved.size))
+            by.starts[moved] = self.timing.starts_s(again, by.width[moved]) * drawn
+            if self.timing.leave_s != 0:
+                by.starts[moved] += self._leaves_s(before, begun, np.concatenate((stopped, moved)), moved)
             by.ends[moved] = self.timing.end_s
             by.stretch[stopped] = by.stretch[moved] = by.unsaved[stopped] = by.unsaved[moved] = 0.0
         return wake_s
+
+    def _leaves_s(self, before: Lines, begun: Flags, leaving: Whole, moved: Whole) -> Real:
+        """Return how long each job that moved waits until its own processes and those on its new GPUs have
+        ended, s, float64[moved]. before: former holdings; begun: jobs that had started, the others leave at
+        once."""
+        servers, lines = self.books.cluster.server_gpus, self.books.lines
+        leave_s = np.zeros(len(begun))
+        held = np.bincount(before.job, before.gpus, len(begun)).astype(np.int64)
+        here = leaving[begun[leaving] & (held[leaving] > 0)]
+        leave_s[here] = of_gangs(self.timing.leave_s, held[here])
+        slowest_s = np.zeros(servers.size)
+        np.maximum.at(slowest_s, before.server, leave_s[before.job])
+        stays = ~np.isin(before.job, leaving) | (leave_s[before.job] > 0)
+        free = servers - np.bincount(before.server[stays], before.gpus[stays], servers.size)
+        for job in moved.tolist():
+            own = lines.job == job
+            for server, gpus in zip(lines.server[own].tolist(), lines.gpus[own].tolist(), strict=True):
+                if gpus > free[server]:
+                    leave_s[job] = max(leave_s[job], slowest_s[server])
+                free[server] -= gpus
+        return leave_s[moved]
 
     def _advance(self, began_s: float, passed_s: float, speeds: _Speeds) -> None:
         """Advance the running jobs. A job that ends in this time ends at its own moment."""

@@ -20,6 +20,7 @@ from control.market.levels import Levels
 from control.market.ports import Real, Terms
 from lab.ask.calibration import Calibration
 from lab.cloud.input.market import CloudInput, DrawnInput, ZoneInput
+from lab.cluster.calibrate.values import PHASES, phases_s
 from traces.readers import prices
 from twin.cloud.deadline import MOST_STEPS, Windows, optimum_usd
 from twinbed import ScenarioError
@@ -132,9 +133,9 @@ def timing_of(asked: CloudInput, calibration: Calibration) -> Timing:
     processes do, multiplied by the time compression."""
     start_s, stop_s, save_s = asked.start_s, asked.stop_s, asked.job.save_s
     if asked.emulation is not None:
-        first, again = (calibration.values[f"times.{key}"].value for key in ("start_s", "restart_s"))
-        start_s = max(start_s, min(first, again) * asked.emulation.compression)
-        stop_s = max(stop_s, (again - first) * asked.emulation.compression)
+        first_s, again_s, leave_s = (phases_s(calibration, what)[0] for what in PHASES)
+        start_s = max(start_s, min(first_s, again_s) * asked.emulation.compression)
+        stop_s = max(stop_s, leave_s * asked.emulation.compression)
         save_s = 0.0
     every_s = asked.job.checkpoint_s / asked.types[asked.on_demand].speed
     return Timing(start_s, stop_s, asked.move_s, every_s + save_s, asked.saves_at_notice)

@@ -21,7 +21,7 @@ import numpy as np
 from control.scheduler.model import Real, Whole
 from lab.ask import shipped
 from lab.ask.calibration import Calibration, Value, distribution
-from lab.cluster.calibrate.values import key_of
+from lab.cluster.calibrate.values import PHASES, SIZES, key_of
 from lab.cluster.real.backend import training
 from testbed.cluster.gangs import Gangs
 from testbed.containers import machine
@@ -33,8 +33,6 @@ GPU_CORES = 0.1
 """CPU quota of each process that is measured, cores."""
 CORES = 0.8
 """Most quota of the jobs that are measured side by side, cores."""
-SIZES = (1, 2)
-"""GPUs of the gangs that are measured."""
 _SAVES_EVERY = 7
 """Steps between two saves of the jobs that are measured. A save right after another one is faster. The jobs
 print after every tenth step, which then comes as often after a save as after any other step."""
@@ -71,8 +69,7 @@ STEPS = tuple(f"gangs {number}" for number in range(1, len(batches()) + 1))
 
 def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
     """Measure and return a calibration. Raises BackendError if this machine cannot, with nothing left."""
-    start_s: list[float] = []
-    restart_s: list[float] = []
+    times_s: dict[str, list[float]] = {f"{what}_x{gpus}_s": [] for what in PHASES for gpus in SIZES}
     end_s: list[float] = []
     beside: list[float] = []
     half: list[float] = []
@@ -83,9 +80,8 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
         if alone:
             # Ends come first: a program's first start reads its files from the disk, and is not measured.
             end_s += _ends(batch)
-            starts, restarts = _starts(batch)
-            start_s += starts
-            restart_s += restarts
+        for what, took_s in _phases(batch).items():
+            times_s[f"{what}_x{batch[0][1]}_s"] += took_s
         trained = _trained(batch, effort, alone=alone)
         beside += trained.beside
         half += trained.half
@@ -114,12 +110,10 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
                 "cores",
                 "measured: part of every quota without steps, from training at all and at half of it",
             ),
-            "times.start_s": distribution(
-                start_s, "s", "measured: from a job's first start to its first step"
-            ),
-            "times.restart_s": distribution(
-                restart_s, "s", "measured: from SIGTERM until the job, started again, took a step"
-            ),
+            **{
+                f"times.{key}": distribution(took_s, "s", f"measured: from {PHASES[key.partition('_')[0]]}")
+                for key, took_s in times_s.items()
+            },
             "times.end_s": distribution(
                 end_s, "s", "measured: from a job's last step until its processes are gone"
             ),
@@ -136,15 +130,15 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
     )
 
 
-def _starts(batch: Sequence[tuple[str, int]]) -> tuple[list[float], list[float]]:
-    """Return the times of starts and of restarts, s. Jobs start one by one, with no other job beside them."""
-    starts, restarts = [], []
+def _phases(batch: Sequence[tuple[str, int]]) -> dict[str, list[float]]:
+    """Return the times of the jobs' phases, s. Jobs live one by one, with no other job beside them."""
+    took_s: dict[str, list[float]] = {what: [] for what in PHASES}
     with Gangs([training(job, gpus, _FOREVER, _FOREVER) for job, gpus in batch]) as gangs:
         for job in range(len(batch)):
-            starts.append(_start(gangs, batch, job))
-            restarts.append(_stop(gangs, batch, job) + _start(gangs, batch, job))
-            _stop(gangs, batch, job)
-    return starts, restarts
+            for start in ("start", "restart"):
+                took_s[start].append(_start(gangs, batch, job))
+                took_s["leave"].append(_stop(gangs, batch, job))
+    return took_s
 
 
 def lost_cores(half: float) -> float:

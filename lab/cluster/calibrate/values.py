@@ -6,21 +6,36 @@ For: reading, checking and writing it. Not for: the form of the file (lab.ask.ca
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
 from lab.ask.calibration import Calibration, Form
 from twinbed import ScenarioError
 
+PHASES = {
+    "start": "a job's first start to its first step",
+    "restart": "a later start to the first step",
+    "leave": "SIGTERM until the job's processes are gone",
+}
+"""Phase of a gang's life → what is measured of it."""
+SIZES = (1, 2)
+"""GPUs of the gangs that are measured."""
 UNITS: Mapping[str, Mapping[str, str] | None] = {
     "machine": {"cores": "cores", "beside_starts": "1", "lost_cores": "cores"},
-    "times": {"start_s": "s", "restart_s": "s", "end_s": "s"},
+    "times": {
+        **{f"{what}_x{gpus}_s": "s" for what in PHASES for gpus in SIZES},
+        "end_s": "s",
+    },
     "training": None,
     "saves": None,
 }
 """Section → its values and their units. `training` and `saves` have a value for each job and size of its
 gang."""
-FORM = Form(Path(__file__).with_name("calibration_default.toml"), 5, UNITS, "cluster")
+_P95 = 1.645
+"""The 95th percentile of a standard normal distribution."""
+FORM = Form(Path(__file__).with_name("calibration_default.toml"), 6, UNITS, "cluster")
 load_calibration = FORM.load
 write = FORM.write
 
@@ -28,6 +43,20 @@ write = FORM.write
 def key_of(job: str, gpus: int) -> str:
     """Return the key of a job as a gang of `gpus` GPUs."""
     return f"{job}_x{gpus}"
+
+
+def phases_s(calibration: Calibration, what: str) -> tuple[float, ...]:
+    """Return the median times that gangs of SIZES take, s. what: one of PHASES."""
+    return tuple(calibration.values[f"times.{what}_x{gpus}_s"].value for gpus in SIZES)
+
+
+def spread(calibration: Calibration) -> float:
+    """Return the standard deviation of the logarithm of a start or restart of a gang of one size."""
+    starts = [
+        calibration.values[f"times.{what}_x{gpus}_s"] for what in ("start", "restart") for gpus in SIZES
+    ]
+    ratios = [value.p95 / value.value for value in starts if value.p95 and value.value]
+    return math.sqrt(statistics.fmean((math.log(ratio) / _P95) ** 2 for ratio in ratios or [1.0]))
 
 
 def speed(calibration: Calibration, job: str, gpus: int, quota_cores: float) -> float:

@@ -24,7 +24,7 @@ from lab.ask.policy import PolicySpec
 from lab.ask.scenario import RunSpec
 from lab.check.driven_fleet import BrokenPromiseError
 from lab.check.watched_scheduler import WatchedScheduler
-from lab.cluster.calibrate.values import save_s
+from lab.cluster.calibrate.values import PHASES, phases_s, save_s, spread
 from lab.cluster.input import ClusterInput, FaultsInput, cluster_of
 from lab.cluster.metrics import METRICS
 from lab.cluster.run import figures
@@ -42,13 +42,16 @@ _ALONE = "isolated"
 
 
 class Drawn:
-    """The data that all runs of a question with this seed share: jobs, faults and the seed of decisions."""
+    """The data that all runs of a question with this seed share: jobs, faults, the seed of decisions, and the
+    seed of the times of starts."""
 
     def __init__(self, asked: ClusterInput, seed: int) -> None:
-        drawn, failing, deciding = np.random.SeedSequence(seed).spawn(3)
+        drawn, failing, deciding, starting = np.random.SeedSequence(seed).spawn(4)
         self.asked, self.jobs = asked, build(asked, drawn)
         self.downtime = _downtime(asked, failing)
         self.seed = int(deciding.generate_state(1)[0])
+        draw = 0 if asked.emulation is None else asked.emulation.draw
+        self.starting = int(starting.generate_state(draw + 1)[draw])
 
     def scheduler(self, policy: PolicySpec) -> Scheduler:
         """Return a new scheduler as the scenario sets it, or one of the user's own."""
@@ -84,14 +87,13 @@ class Drawn:
             return Timing(
                 asked.round_s, asked.at_events, asked.restart_s, asked.checkpoint_s, sync_s=asked.sync_s
             )
-        # A restart is a stop and a start. GPUs are free only when their process has ended.
-        start_s, end_s, restart_s = (
-            calibration.values[f"times.{key}"].value * asked.emulation.compression
-            for key in ("start_s", "end_s", "restart_s")
+        longer = asked.emulation.compression
+        start_s, restart_s, leave_s = (
+            tuple(longer * time_s for time_s in phases_s(calibration, what)) for what in PHASES
         )
-        if restart_s >= asked.round_s:
+        if (most_s := max(restart_s) + max(leave_s)) >= asked.round_s:
             raise ScenarioError(
-                f"cluster.round_s: {asked.round_s:g} s, and a restart takes {restart_s:.0f} s when "
+                f"cluster.round_s: {asked.round_s:g} s, and a restart takes {most_s:.0f} s when "
                 "compressed: make rounds longer, or the compression smaller"
             )
         return Timing(
@@ -104,7 +106,9 @@ class Drawn:
             calibration.values["machine.cores"].value,
             asked.emulation.gpu_cores,
             calibration.values["machine.beside_starts"].value,
-            end_s,
+            longer * calibration.values["times.end_s"].value,
+            spread(calibration),
+            leave_s,
         )
 
 
@@ -179,6 +183,7 @@ def _simulated(
             timing,
             downtime=drawn.downtime,
             until=None if last is None else min(last, len(drawn.jobs.workload)),
+            seed=drawn.starting,
             progress=progress,
         )
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lab.ask import shipped
 from lab.cluster.calibrate import measure
-from lab.cluster.calibrate.values import FORM, load_calibration, quota_cores, save_s, speed
+from lab.cluster.calibrate.values import FORM, load_calibration, quota_cores, save_s, speed, spread
 from testbed.cluster.gangs import Seen
 from twinbed import BackendError, ScenarioError
 
@@ -81,7 +81,8 @@ class Gangs:
         self.machine.lives.clear()
 
     def start(self, job: int, _servers: object, quota: float) -> None:
-        self.lives[job] = Life(self.jobs[job], self.machine.now_s + START_S, quota)
+        begins_s = self.machine.now_s + START_S * self.jobs[job].gpus
+        self.lives[job] = Life(self.jobs[job], begins_s, quota)
         self.machine.lives.append(self.lives[job])
 
     def limit(self, job: int, quota: float) -> None:
@@ -124,6 +125,11 @@ def test_a_calibration_finds_speeds_lost_cores_and_saves(calibration):
     assert values["machine.lost_cores"].value == pytest.approx(LOST_CORES, rel=0.05)
     assert values["machine.beside_starts"].value == pytest.approx(BESIDE, rel=0.05)
     assert values["times.end_s"].value == pytest.approx(END_S, abs=0.1)
+    for gpus in (1, 2):
+        assert values[f"times.start_x{gpus}_s"].value == pytest.approx(START_S * gpus, abs=0.6)
+        assert values[f"times.restart_x{gpus}_s"].value == pytest.approx(START_S * gpus, abs=0.6)
+        assert values[f"times.leave_x{gpus}_s"].value == pytest.approx(END_S, abs=0.1)
+    assert spread(calibration) < 0.05
     for name, per_core_s in STEPS_PER_CORE_S.items():
         for gpus in (1, 2):
             assert values[f"training.{name}_x{gpus}"].value == pytest.approx(per_core_s / gpus, rel=0.02)
@@ -145,7 +151,7 @@ def test_a_calibration_of_an_older_version_is_refused_in_one_line(tmp_path):
     text = FORM.path.read_text().replace(f"schema = {FORM.schema}", "schema = 4")
     (tmp_path / "old.toml").write_text(text)
     with pytest.raises(
-        ScenarioError, match=r"old\.toml: schema: 4 is not 5, .*--pillar cluster --out FILE` makes"
+        ScenarioError, match=r"old\.toml: schema: 4 is not 6, .*--pillar cluster --out FILE` makes"
     ):
         load_calibration(str(tmp_path / "old.toml"))
 

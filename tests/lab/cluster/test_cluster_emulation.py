@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from control.scheduler import make
 from lab.ask.calibration import Value
-from lab.ask.scenario import expand, load
-from lab.cluster.calibrate.values import load_calibration, speed, write
+from lab.ask.scenario import expand, load, with_overrides
+from lab.cluster.calibrate.values import load_calibration, speed, spread, write
 from lab.cluster.real import backend
 from lab.cluster.real.backend import trainings
 from lab.cluster.run.runner import Drawn
-from lab.cluster.validate.both import Compared, agree, asked_alike
+from lab.cluster.validate.both import DRAWS, Compared, agree, asked_alike, compared, drawn
 from lab.runs.store import RunStore
 from tests.control.scheduler.worlds import cluster
 from twin.cluster.simulation import simulate
@@ -28,9 +28,13 @@ SPEC = expand(load("cluster_testbed"))[0]
 def test_a_start_an_end_and_a_restart_count_as_many_times_as_time_is_compressed():
     timing = Drawn(SPEC.scenario.cluster, 0).timing(SPEC.calibration)
     values = SPEC.calibration.values
-    assert timing.start_s == pytest.approx(60 * values["times.start_s"].value)
+    assert timing.start_s == pytest.approx([60 * values[f"times.start_x{gpus}_s"].value for gpus in (1, 2)])
     assert timing.end_s == pytest.approx(60 * values["times.end_s"].value)
-    assert timing.restart_s == pytest.approx(60 * values["times.restart_s"].value)
+    assert timing.restart_s == pytest.approx(
+        [60 * values[f"times.restart_x{gpus}_s"].value for gpus in (1, 2)]
+    )
+    assert timing.leave_s == pytest.approx([60 * values[f"times.leave_x{gpus}_s"].value for gpus in (1, 2)])
+    assert timing.spread == spread(SPEC.calibration) > 0
     assert (timing.cores, timing.gpu_cores) == (2.0, 0.1)
     assert timing.beside_starts == values["machine.beside_starts"].value
 
@@ -168,14 +172,14 @@ def stored(spec, **changed):
 
 def test_a_run_under_other_speeds_has_other_steps_and_is_another_question():
     assert asked_alike(stored(SPEC.resolved()), SPEC)
-    assert asked_alike(stored(SPEC.resolved(), **{"times.start_s": 99.0}), SPEC)
+    assert asked_alike(stored(SPEC.resolved(), **{"times.start_x1_s": 99.0}), SPEC)
     assert not asked_alike(stored(SPEC.resolved(), **{"training.audio_cnn_x1": 99.0}), SPEC)
 
 
 def test_the_twin_agrees_within_a_tenth_and_in_the_order():
-    row = Compared("", "fifo", 40, 105.0, (100.0, 98.0), 0, 0, 4.0, 5.0, 1, 1)
+    row = Compared("", "fifo", 40, (103.0, 107.0), (100.0, 98.0), 0, 0, 4.0, 5.0, 1, 1)
     assert agree([row])
-    assert not agree([replace(row, twin_s=120.0)])
+    assert not agree([replace(row, twin_s=(120.0,))])
     assert not agree([replace(row, twin_place=2)])
 
 
@@ -184,3 +188,11 @@ def test_calibrating_is_offered(twinbed):
     assert refused.endswith("known are containers, fabric, cluster")
     for section in ("training", "saves"):
         assert sum(key.startswith(section) and key.endswith("_x2") for key in SPEC.calibration.values) == 7
+
+
+def test_the_twin_draws_the_times_of_starts_anew_and_asks_the_same_question(tmp_path):
+    scenario = with_overrides(load("cluster_testbed"), ["policies=[tiresias]", "vary={}"])
+    runs = drawn(scenario, RunStore(tmp_path), None, fresh=True)
+    (row,) = compared(scenario, runs, runs[:1])
+    assert len(row.twin_s) == len(set(row.twin_s)) == DRAWS
+    assert row.testbed_s == row.twin_s[:1]

@@ -157,13 +157,54 @@ def test_starts_share_what_running_jobs_leave_of_the_machines_cores(at_events: b
 
 @pytest.mark.parametrize("at_events", [True, False])
 def test_a_start_and_the_jobs_beside_it_slow_each_other(at_events: bool) -> None:
-    # Job 0 uses 0.5 of two cores. Job 1 has a core for its start and shares it with half of job 0's use.
+    # Job 0 uses 0.5 of two cores. A start takes one core at most, so that of job 1 lacks none.
     timing = Timing(100.0, at_events, start_s=30.0, cores=2.0, gpu_cores=0.5, beside_starts=0.8)
     done = run("fifo", workload([0, 100], [1, 1], [200, 1000]), timing, cluster((0, 2)))
     assert done.restart_s[0] == pytest.approx(30)
-    assert done.restart_s[1] == pytest.approx(30 / 0.75)
-    # Job 0 works 70 s alone, 40 s at 0.8 beside the start, and 98 s alone.
-    assert done.finish_s[0] == pytest.approx(30 + 70 + 40 + 98)
+    assert done.restart_s[1] == pytest.approx(30)
+    # Job 0 works 70 s alone, 30 s at 0.8 beside the start, and 106 s alone.
+    assert done.finish_s[0] == pytest.approx(30 + 70 + 30 + 106)
+
+
+def test_a_gang_of_two_shares_what_is_left_of_two_cores_and_has_a_start_time_of_its_own() -> None:
+    timing = Timing(100.0, start_s=(30.0, 36.0), cores=2.0, gpu_cores=0.5)
+    done = run("fifo", workload([0, 100], [1, 2], [900, 100]), timing, cluster((0, 4)))
+    assert done.restart_s == pytest.approx([30, 36 / 0.75])
+
+
+def test_a_job_waits_until_those_whose_gpus_it_gets_have_left() -> None:
+    # Job 0 reaches 3600 GPU-s and gives way to job 1, which takes the free GPU and one of those that it left.
+    timing = Timing(restart_s=30.0, start_s=20.0, leave_s=(7.0, 9.0))
+    done = run("tiresias", workload([0, 100], [2, 2], [5000, 100]), timing, cluster((0, 3)))
+    given_s = done.first_start_s[1]
+    assert done.restart_s == pytest.approx([20 + 30, 9 + 20])
+    assert done.finish_s[1] == pytest.approx(given_s + 9 + 20 + 100)
+
+
+def test_a_job_that_finds_free_gpus_waits_for_nobody_and_one_that_has_not_started_leaves_at_once() -> None:
+    timing = Timing(restart_s=30.0, start_s=20.0, leave_s=7.0)
+    done = run("fifo", workload([0, 1], [1, 1], [100, 100]), timing, cluster((0, 1), (0, 1)))
+    assert done.restart_s == pytest.approx([20, 20])
+    # Job 1 displaces job 0 when that works, and job 2 while it starts again.
+    done = run("tiresias", workload([0, 100, 3760], [1] * 3, [5000, 100, 100]), timing, cluster((0, 1)))
+    assert done.preemptions.tolist() == [2, 0, 0]
+    assert done.restart_s[1:] == pytest.approx([7 + 20, 20])
+
+
+def test_gangs_larger_than_the_measured_ones_take_the_last_time() -> None:
+    timing = Timing(start_s=(10.0, 12.0), restart_s=(14.0, 18.0))
+    again, gpus = np.array([False, False, False, True, True]), np.array([1, 2, 4, 1, 4])
+    assert timing.starts_s(again, gpus).tolist() == [10, 12, 12, 14, 18]
+    assert Timing(start_s=3.0, restart_s=4.0).starts_s(again, gpus).tolist() == [3, 3, 3, 4, 4]
+
+
+def test_starts_are_drawn_around_their_median_by_a_seed() -> None:
+    jobs, timing = workload(range(0, 200_000, 1000), [1] * 200, [1] * 200), Timing(start_s=20.0, spread=0.2)
+    first, again, other = (run("tiresias", jobs, timing, seed=seed).restart_s for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert np.log(first / 20).std() == pytest.approx(0.2, rel=0.2)
+    assert np.median(first) == pytest.approx(20, rel=0.06)
 
 
 @pytest.mark.parametrize("at_events", [True, False])
