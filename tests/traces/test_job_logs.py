@@ -209,7 +209,7 @@ def test_the_surf_week_counts_cores(tmp_path: Path) -> None:
         ("swf", SWF.replace("100 4", "100 1e30"), "line 2: expected finite numbers"),
         ("swf", "; only words\n", "no jobs"),
         ("sacct", "JobID|Submit\n1\n", "line 2: other fields"),
-        ("sacct", "JobID|Submit\n1|2\n", "no column 'Start'; make it with sacct -X -P -o JobID,Submit"),
+        ("sacct", "JobID|Submit\n1|2\n", "no column Start; make it with sacct -X -P -o JobID"),
         ("sacct", SACCT.replace("ElapsedRaw", "Elapsed"), "line 2, column Elapsed: '300', expected a time"),
         ("csv", "submit_s,duration_s,gpus\n0,3.6e12,1\n", "3.6e+12 s after the first submission; are"),
         ("csv", "submit_s,duration_s,gpus\n0,1,1\n1e12,1,1\n", "1e+12 s after the first submission; are"),

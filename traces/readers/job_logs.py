@@ -138,22 +138,16 @@ _NOT_OVER = ("PENDING", "RUNNING", "SUSPENDED", "RESIZING")
 def read_sacct(path: Path) -> JobLog:
     """Return the jobs that `sacct -X -P -o JobID,Submit,Start,End,ElapsedRaw,Partition,ReqTRES` printed.
 
-    Elapsed may replace ElapsedRaw. AllocTRES may replace ReqTRES, and counts beside it where that has no GPUs.
-    A job with `gres/gpu:a100=2` may only have GPUs of type a100. Jobs that never started are left out, and,
-    if there is a column End or State, those that have not ended. So are the steps of a job (`7.batch`),
+    Elapsed may replace ElapsedRaw, and AllocTRES ReqTRES; with both, AllocTRES counts where ReqTRES has no
+    GPUs. A job with `gres/gpu:a100=2` may only have GPUs of type a100. Jobs that never started are left out,
+    and, if there is a column End or State, those that have not ended. So are the steps of a job (`7.batch`),
     which sacct prints without -X: they had the job's GPUs.
     """
     cells = [(number, line.split("|")) for number, line in _lines(path)]
     rows = _table(path, cells, _SACCT)
-    for names in (
-        ("Submit",),
-        ("Start",),
-        ("ElapsedRaw", "Elapsed"),
-        ("Partition",),
-        ("ReqTRES", "AllocTRES"),
-    ):
-        if not set(names) & set(rows):
-            raise TraceError(f"{path}: no column {' or '.join(map(repr, names))}; {_SACCT}")
+    for text in ("Submit", "Start", "ElapsedRaw or Elapsed", "Partition", "ReqTRES or AllocTRES"):
+        if not set(text.split(" or ")) & set(rows):
+            raise TraceError(f"{path}: no column {text}; {_SACCT}")
     for name in {"JobID", "JobIDRaw"} & set(rows):
         rows = rows[~rows[name].str.contains(".", regex=False)]
     past = rows[[name for name in ("Start", "End") if name in rows]]
