@@ -49,7 +49,7 @@ def check(name: str, settings: Any) -> None:
                 or (low is not None and number < low)
                 or (high is not None and number > high)
             ):
-                unit = spec.metadata.get("unit", "")
+                unit = f" {spec.metadata.get('unit', '')}".removesuffix(" 1").rstrip()
                 raise ScenarioError(
-                    f"{name}.{spec.name}: {number} {unit} is outside [{low}, {high}]".replace("None", "any")
+                    f"{name}.{spec.name}: {number}{unit} is outside [{low}, {high}]".replace("None", "any")
                 )

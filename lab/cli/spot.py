@@ -12,6 +12,7 @@ from typing import Annotated
 from control.market import POLICIES
 from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, positive
 from lab.runs.formats import Column, Result
+from twinbed import ScenarioError
 
 _COLUMNS = (
     Column("policy", "policy"), Column("cost_usd", "cost", "$", 2),
@@ -52,13 +53,16 @@ def spot(
     from lab.cloud.run import spot as comparing
     from twinbed.own import split
 
-    terms = Terms(
+    times_s = (
         duration_s(work, "--work"),
         duration_s(deadline, "--deadline"),
         duration_s(overhead, "--overhead", zero=True),
         duration_s(tick, "--tick"),
-        on_demand,
     )
+    try:
+        terms = Terms(*times_s, on_demand)
+    except ScenarioError as error:
+        raise ScenarioError(f"--deadline {deadline}: {error}") from None
     names = list(dict.fromkeys(name for name in split(policy) if name))
     market = comparing.windows(trace, terms, spot_price, starts)
     with Bar(len(names), wanted=not no_progress) as bar:

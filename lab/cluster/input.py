@@ -47,7 +47,8 @@ class QueueInput(Section):
     share: NonNegativeFloat
     """Share of all GPUs that the queue is guaranteed under policy `yarn`, 0 to 1."""
     most: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Largest share of all GPUs that the queue may use, under every policy."""
+    """Largest share of all GPUs that the queue may use, under every policy but `isolated`, the reference of
+    fairness."""
 
 
 class GoodputInput(Section):

@@ -94,6 +94,20 @@ def test_a_job_that_still_runs_has_no_run_time_yet(tmp_path: Path) -> None:
         read(tmp_path, "sacct", text.replace(ends[0], "Unknown"))
 
 
+def test_sacct_may_show_elapsed_time_states_raw_ids_and_both_kinds_of_gpus(tmp_path: Path) -> None:
+    row = "{}|2026-01-01T00:00:00|2026-01-01T00:00:00|{}|{}|a|{}|{}\n"
+    rows = [
+        ("7", "1-02:03:04", "COMPLETED", "gres/gpu=2", "gres/gpu:a100=2,gres/gpu=2"),
+        ("7.batch", "1-02:03:04", "COMPLETED", "", "gres/gpu:a100=2,gres/gpu=2"),
+        ("8_3", "00:10:00", "CANCELLED by 1001", "cpu=4", "gres/gpu:v100=1"),
+        ("9", "02:00:00", "RUNNING", "gres/gpu=4", "gres/gpu=4"),
+    ]
+    head = "JobIDRaw|Submit|Start|Elapsed|State|Partition|ReqTRES|AllocTRES\n"
+    log = read(tmp_path, "sacct", head + "".join(row.format(*cells) for cells in rows))
+    assert (log.duration_s.tolist(), log.gpus.tolist()) == ([93_784, 600], [2, 1])
+    assert (list(log.types), log.left_out) == ([(), ("v100",)], 1)
+
+
 @pytest.mark.parametrize(
     ("tres", "gpus"),
     [
@@ -195,7 +209,8 @@ def test_the_surf_week_counts_cores(tmp_path: Path) -> None:
         ("swf", SWF.replace("100 4", "100 1e30"), "line 2: expected finite numbers"),
         ("swf", "; only words\n", "no jobs"),
         ("sacct", "JobID|Submit\n1\n", "line 2: other fields"),
-        ("sacct", "JobID|Submit\n1|2\n", "no column 'Start'"),
+        ("sacct", "JobID|Submit\n1|2\n", "no column Start; make it with sacct -X -P -o JobID"),
+        ("sacct", SACCT.replace("ElapsedRaw", "Elapsed"), "line 2, column Elapsed: '300', expected a time"),
         ("csv", "submit_s,duration_s,gpus\n0,3.6e12,1\n", "3.6e+12 s after the first submission; are"),
         ("csv", "submit_s,duration_s,gpus\n0,1,1\n1e12,1,1\n", "1e+12 s after the first submission; are"),
     ],

@@ -128,33 +128,42 @@ def read_swf(path: Path) -> JobLog:
     return _log(path, frame["submit"], run_s, gpus, queue, waited=waited)
 
 
+_SACCT = "make it with sacct -X -P -o JobID,Submit,Start,End,ElapsedRaw,Partition,ReqTRES"
 _GPUS = re.compile(r"gres/gpu(:[^=,]+)?=(\d+)")
+_ELAPSED = r"^(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)$"
+_NOT_OVER = ("PENDING", "RUNNING", "SUSPENDED", "RESIZING")
+"""States of jobs that have not ended, by the page of sacct."""
 
 
 def read_sacct(path: Path) -> JobLog:
     """Return the jobs that `sacct -X -P -o JobID,Submit,Start,End,ElapsedRaw,Partition,ReqTRES` printed.
 
-    AllocTRES may replace ReqTRES. A job with `gres/gpu:a100=2` may only have GPUs of type a100. Jobs that
-    never started are left out, and, if there is a column End, those that have not ended. So are the steps of
-    a job (`7.batch`), which sacct prints without -X: they had the job's GPUs.
+    Elapsed may replace ElapsedRaw, and AllocTRES ReqTRES; with both, AllocTRES counts where ReqTRES has no
+    GPUs. A job with `gres/gpu:a100=2` may only have GPUs of type a100. Jobs that never started are left out,
+    and, if there is a column End or State, those that have not ended. So are the steps of a job (`7.batch`),
+    which sacct prints without -X: they had the job's GPUs.
     """
     cells = [(number, line.split("|")) for number, line in _lines(path)]
-    rows = _table(path, cells, "make it with sacct -X -P")
-    table.require(path, list(rows.columns), ("Submit", "Start", "ElapsedRaw", "Partition"))
-    asked = table.only(path, rows, ("ReqTRES", "AllocTRES"))
-    if "JobID" in rows:
-        rows = rows[~rows["JobID"].str.contains(".", regex=False)]
+    rows = _table(path, cells, _SACCT)
+    for text in ("Submit", "Start", "ElapsedRaw or Elapsed", "Partition", "ReqTRES or AllocTRES"):
+        if not set(text.split(" or ")) & set(rows):
+            raise TraceError(f"{path}: no column {text}; {_SACCT}")
+    for name in {"JobID", "JobIDRaw"} & set(rows):
+        rows = rows[~rows[name].str.contains(".", regex=False)]
     past = rows[[name for name in ("Start", "End") if name in rows]]
     over = past.apply(lambda column: column.str.match(r"\d{4}-")).all(axis=1)
+    if "State" in rows:
+        over &= ~rows["State"].str.startswith(_NOT_OVER)
     rows = rows[over]
     if rows.empty:
         raise TraceError(f"{path}: no job has started and ended")
     submit_s = _clock_s(path, rows["Submit"])
-    gpus = rows[asked].map(_gpus_of_tres)
-    types = [tuple(sorted({kind[1:] for kind, _ in _GPUS.findall(text) if kind})) for text in rows[asked]]
+    first, *more = (rows[name] for name in ("ReqTRES", "AllocTRES") if name in rows)
+    tres = first.where(first.map(_gpus_of_tres) > 0, *more) if more else first
+    gpus = tres.map(_gpus_of_tres)
+    types = [tuple(sorted({kind[1:] for kind, _ in _GPUS.findall(text) if kind})) for text in tres]
     waited = pd.Series(_clock_s(path, rows["Start"], rows["Submit"]) - submit_s)
-    duration_s = table.numbers(path, rows["ElapsedRaw"])
-    log = _log(path, submit_s, duration_s, gpus, rows["Partition"], types=types, waited=waited)
+    log = _log(path, submit_s, _elapsed_s(path, rows), gpus, rows["Partition"], types=types, waited=waited)
     return replace(log, left_out=log.left_out + int((~over).sum()))
 
 
@@ -264,6 +273,15 @@ def _table(path: Path, cells: Sequence[tuple[int, list[str]]], cure: str) -> pd.
         if len(row) != len(header):
             raise TraceError(f"{path}: line {number}: other fields than the header; {cure}")
     return pd.DataFrame([row for _, row in cells[1:]], [number for number, _ in cells[1:]], header)
+
+
+def _elapsed_s(path: Path, rows: pd.DataFrame) -> Floats:
+    """Return the run times of sacct's jobs, s; Elapsed is [DAYS-]HOURS:MINUTES:SECONDS."""
+    if "ElapsedRaw" in rows:
+        return table.numbers(path, rows["ElapsedRaw"])
+    parts = rows["Elapsed"].str.strip().str.extract(_ELAPSED)
+    table.refuse(path, rows["Elapsed"], parts[3].isna().to_numpy(), "a time such as 1-02:03:04")
+    return np.asarray(parts.fillna("0").astype("float64").to_numpy() @ (86_400, 3600, 60, 1), np.float64)
 
 
 def _gpus_of_tres(text: str) -> int:

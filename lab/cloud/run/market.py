@@ -91,14 +91,17 @@ def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
     restart_s = timing.start_s + timing.stop_s + timing.move_s * several
     # A policy compares prices of one machine, so it is told one machine's share of a move.
     share_usd = usd / job.machines
-    terms = Terms(
-        work_s,
-        job.deadline_hours * HOUR_S,
-        restart_s,
-        asked.tick_s,
-        base.on_demand_usd_h,
-        tuple(tuple(share_usd * (one.region != other.region) for other in zones) for one in zones),
-    )
+    try:
+        terms = Terms(
+            work_s,
+            job.deadline_hours * HOUR_S,
+            restart_s,
+            asked.tick_s,
+            base.on_demand_usd_h,
+            tuple(tuple(share_usd * (one.region != other.region) for other in zones) for one in zones),
+        )
+    except ScenarioError as error:
+        raise ScenarioError(f"cloud.job.deadline_hours: {error}") from None
     random = np.random.default_rng(np.random.SeedSequence(seed))
     if asked.trace is None:
         series = {

@@ -202,6 +202,7 @@ def test_a_deadline_that_cannot_be_met_and_a_missing_emulation_are_refused(twinb
     path = tmp_path / "small.yaml"
     path.write_text(json.dumps(SMALL))
     said = twinbed("run", str(path), "--set", "cloud.job.deadline_hours=3").refused
+    assert "cloud.job.deadline_hours: 3 h of work" in said
     assert "do not fit before 3 h" in said
     assert "cloud.emulation: missing" in twinbed("run", str(path), "--backend", "testbed").refused
 

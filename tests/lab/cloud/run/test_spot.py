@@ -46,7 +46,7 @@ def test_zones_have_one_clock(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--deadline", "4h"], "do not fit before 4 h"),
+        (["--deadline", "4h"], "--deadline 4h: 4 h of work and a restart of 6 min do not fit before 4 h"),
         (["--deadline", "9h"], "give a shorter deadline or a longer trace"),
         (["--deadline", "6"], "--deadline 6: expected a number and a unit"),
         (["--deadline", "6h", "--policy", "oracle"], "no policy 'oracle'; there are planned"),
