@@ -59,7 +59,7 @@ def taken_s(container: Any) -> float:
     left: float = container.silo_end - container.used
     if left < -NANOSECOND and container.runnable > 0:
         left = SLICE_S - -left % SLICE_S
-    return max(min(left, container.pool), 0.0)
+    return float(max(min(left, container.pool), 0.0))
 
 
 @package_kernel
