@@ -9,8 +9,9 @@ while the runtime pool lasts. From backlog w and arrival rate a, the work done b
 a quota write fill the pool by the same rule, min(left + q · P, q · P + burst).
 
 Source: kernel/sched/fair.c (__refill_cfs_bandwidth_runtime, do_sched_cfs_period_timer, throttle_cfs_rq) and
-measurements of quota writes: a write refills and unthrottles, even when the value is unchanged. Runtime
-slices (5 ms) and tick debt, by which the kernel deviates by a few ms in either direction, are not modelled.
+measurements of quota writes: a write refills and unthrottles, even when the value is unchanged. Tick
+debt is not modelled. What CPUs keep of a period (SILO_S) is modelled by the request engine alone, for one
+CPU: with work that arrives evenly, little depends on it.
 
 On a crowded host (sharing.py) the CPUs that containers want are shared max-min fairly by cpu.weight. A share
 changes only when a pool or a backlog is empty, or when someone writes a limit, so that these instants are the
@@ -39,6 +40,14 @@ UP, HELD, DOWN, ABSENT = 0, 1, 2, 3
 
 NANOSECOND = 1e-9
 """CPU time below the kernel's resolution, s. A pool that lacks less than this is not exhausted."""
+
+SLICE_S = 0.005
+"""Run time that a CPU takes out of a group's pool at a time, s (sched_cfs_bandwidth_slice_us)."""
+
+SILO_S = 0.001
+"""What a CPU keeps of it when the group's last thread there sleeps, s (min_cfs_rq_runtime of fair.c). It does
+not expire with the period, so it is there beside the next quota (sched-bwc.rst, "Quota Caveats"). A quota
+write takes it back."""
 
 _ROUNDING_S = 1e-13
 """CPU time that sums of steps may leave behind, s. A pool or a backlog this small counts as empty."""

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from control.services import RequestStatus as Status
-from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, chain, run, world
+from tests.twin.containers.requests.request_world import (
+    PERIOD_S,
+    Call,
+    Driver,
+    Handler,
+    Service,
+    chain,
+    run,
+    world,
+)
 from twin.containers.requests.model import Client
 
 OK, TIMED_OUT, DROPPED, FAILED = (Status.OK, Status.TIMED_OUT, Status.DROPPED, Status.FAILED)
@@ -81,6 +90,39 @@ def test_a_quota_write_refills_the_pool_even_when_unchanged():
     log = driver.run()
     assert ends(log) == [0.07]
     assert driver.series.throttled_s[0, 0] == pytest.approx(0.02)
+
+
+def test_a_millisecond_that_a_cpu_kept_is_there_beside_the_next_quota():
+    # 20 ms per period. Of the first, 5 are used, and the CPU keeps one; the second's 21 leave nothing.
+    service = Service({"short": Handler(0.005), "long": Handler(1.0)})
+    load = world([service], [0.0, 0.1], ["short", "long"], np.array([0, 1]), periods=3)
+    driver = Driver(load, quota=0.2)
+    driver.run()
+    assert driver.series.usage_cores[:, 0] == pytest.approx([0.05, 0.21, 0.2], abs=1e-6)
+
+
+def test_work_uses_what_its_cpu_kept_before_it_takes_more():
+    # After 0.4 ms the CPU keeps one; 0.4 of that are used in the second period, so 0.6 are left to the third.
+    service = Service({"short": Handler(0.0004), "long": Handler(1.0)})
+    load = world([service], [0.0, 0.1, 0.2], ["short", "long"], np.array([0, 0, 1]), periods=4)
+    driver = Driver(load, quota=0.2)
+    driver.run()
+    assert driver.series.usage_cores[:, 0] == pytest.approx([0.004, 0.004, 0.206, 0.2], abs=1e-6)
+
+
+def test_a_quota_write_takes_back_what_a_cpu_kept():
+    driver = Driver(world(chain([0.005]), [0.0]), quota=0.2)
+    driver.to(PERIOD_S)
+    driver.physics.end_period(0, 0, driver.report)
+    assert driver.physics.fleet.pool[0] == pytest.approx(0.021)
+    driver.write(0.2)
+    assert driver.physics.fleet.pool[0] == pytest.approx(0.02)
+
+
+def test_a_quota_of_which_no_cpu_took_any_is_not_kept():
+    driver = Driver(world(chain([1.0]), [0.1], periods=2), quota=0.2)
+    driver.run()
+    assert driver.series.usage_cores[:, 0] == pytest.approx([0.0, 0.2], abs=1e-6)
 
 
 def test_a_host_that_is_wanted_too_much_runs_all_slower():

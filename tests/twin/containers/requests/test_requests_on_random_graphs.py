@@ -43,6 +43,17 @@ class Place:
     running: list[Visit] = field(default_factory=list)
     line: deque[tuple[Handler, Callable[[], None]]] = field(default_factory=deque)
     busy: int = 0
+    used: float = 0.0
+    silo_end: float = 0.0
+
+    def refill(self) -> None:
+        """Fill the pool for the next period. A CPU keeps what it took: a slice of 5 ms, or 1 ms of it."""
+        kept = self.silo_end - self.used
+        if kept < 0.0 and self.running:
+            kept = 0.005 - -kept % 0.005
+        kept = max(min(kept, self.pool), 0.0)
+        self.silo_end = self.used + kept
+        self.pool = self.quota * PERIOD_S + kept
 
     def speed(self) -> float:
         if not self.running or self.pool <= 1e-10:
@@ -68,7 +79,7 @@ class Plain:
             while self._next(due, (row + 1) * PERIOD_S, ends, entry):
                 pass
             for place in self.places:
-                place.pool = place.quota * PERIOD_S
+                place.refill()
         return ends
 
     def _next(self, due: deque[tuple[int, float]], until_s: float, ends: list[float], entry: str) -> bool:
@@ -83,12 +94,15 @@ class Plain:
         for place in self.places:
             speed = place.speed()
             place.pool -= step * speed * len(place.running)
+            place.used += step * speed * len(place.running)
             for visit in place.running:
                 visit.left_s -= step * speed
         self.now += step
         for place in self.places:
             for visit in [visit for visit in place.running if visit.left_s <= 1e-12]:
                 place.running.remove(visit)
+                if not place.running and place.used > place.silo_end:
+                    place.silo_end = place.used + 0.001
                 self._part_done(visit)
         for entry_of in [entry_of for entry_of in self.later if entry_of[0] <= self.now + 1e-13]:
             self.later.remove(entry_of)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import SLOT_MASK
-from twin.containers.cfs import DOWN, HELD, NANOSECOND, UP, Report, Rows, Whole
-from twin.containers.compiled import package_kernel
+from twin.containers.cfs import DOWN, HELD, NANOSECOND, SLICE_S, UP, Report, Rows, Whole
+from twin.containers.compiled import inlined, package_kernel
 from twin.containers.model import Floats
 from twin.containers.requests.engine.events import mark_due, open_request
 from twin.containers.requests.engine.parts import unfinished_s
@@ -52,12 +52,23 @@ from twin.containers.requests.engine.waiting import (
 )
 
 
+@inlined
+def taken_s(container: Any) -> float:
+    """Return the part of the pool that a CPU has taken and not used, s: the rest of its slice while the
+    container (synced) runs, else of its silo."""
+    left: float = container.silo_end - container.used
+    if left < -NANOSECOND and container.runnable > 0:
+        left = SLICE_S - -left % SLICE_S
+    return float(max(min(left, container.pool), 0.0))
+
+
 @package_kernel
-def refill(e: Any, i: int, period_s: float, burst_s: float) -> None:
-    """Refill the pool of container i (synced). A throttled container runs again."""
+def refill(e: Any, i: int, period_s: float, burst_s: float, silo_s: float) -> None:
+    """Refill the pool of container i (synced), of which a CPU keeps silo_s. A throttled container runs
+    again."""
     container = container_at(e, i)
     full = container.quota * period_s
-    container.pool = min(container.pool + full, full + burst_s)
+    container.pool = min(container.pool + full, full + burst_s) + silo_s
     container.stalled = 0.0
     container.runs = container.status == UP
     pace(e, i, container)
@@ -76,7 +87,7 @@ def write_quotas(
     burst_s: float,
 ) -> int:
     """Write quotas now, as `cfs.write_quotas` does. Return the number of changes, or −1 if a quota is not
-    above 0.
+    above 0. What a CPU kept of the last period (SILO_S) is lost.
     """
     e = engine[0]
     changed: int = 0
@@ -96,7 +107,9 @@ def write_quotas(
         container.reason = reasons[j]
         sync(e, container)
         settle_throttling(e, i)
-        refill(e, i, period_s, burst_s)
+        container.pool -= taken_s(container)
+        container.silo_end = container.used
+        refill(e, i, period_s, burst_s, 0.0)
     return changed
 
 
@@ -155,6 +168,8 @@ def end_period(
         report.memory_bytes[i] = min(container.wanted_bytes, container.limit_bytes)
         container.nr_periods += container.throttled or (used > 0.0 and container.quota < inf)
         container.nr_throttled += container.throttled
+        silo_s = taken_s(container)
+        container.silo_end = silo_s
         waiting_s = unfinished_s(e, container)
         begun_s = used + (waiting_s - container.backlog) + (container.lost_s - container.row_lost_s)
         container.arrived_s += begun_s
@@ -168,7 +183,8 @@ def end_period(
         if container.status == UP and container.wanted_bytes > container.limit_bytes:
             over[over_count] = i
             over_count += 1
-        refill(e, i, period_s, burst_s)
+        container.pool -= silo_s
+        refill(e, i, period_s, burst_s, silo_s)
     return over_count
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from twin.containers.cfs import UP
+from twin.containers.cfs import SILO_S, UP
 from twin.containers.compiled import inlined, package_kernel
 from twin.containers.requests.engine.parts import finish_part
 from twin.containers.requests.engine.records import (
@@ -41,6 +41,7 @@ from twin.containers.requests.engine.records import (
     owner_at,
     rarely,
     request_at,
+    select,
     timer_at,
 )
 from twin.containers.requests.engine.tracing import end_trace, trace
@@ -217,6 +218,8 @@ def on_cpu(e: Any, i: int) -> tuple[int, int, int]:
         pace(e, i, container)
         return NOBODY, RUN, 0
     n = finish_part(e, container)
+    sleeps = (container.runnable == 0) & (container.used > container.silo_end)
+    container.silo_end = select(sleeps, container.used + SILO_S, container.silo_end)
     pace(e, i, container)
     if rarely(e.wake_s > 0.0):
         container.idle_since_s = e.now

@@ -196,7 +196,8 @@ CONTAINER = _record(
     row_demand_s="f8",
     row_lost_s="f8",
     #
-    unused="(3,)i8",
+    silo_end="f8",  # CPU use in this period at which what its CPU has taken is used up, see cfs.SILO_S
+    unused="(2,)i8",
 )
 HOST = _record(
     u="f8",
