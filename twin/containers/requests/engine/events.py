@@ -61,6 +61,7 @@ from twin.containers.requests.engine.waiting import (
     next_due,
     owners_of,
     pace,
+    pace_by,
     place_line,
     schedule,
     sync,
@@ -208,7 +209,7 @@ def on_cpu(e: Any, i: int) -> tuple[int, int, int]:
     Returns (the node that continues, its step, the call that it makes at that step).
     """
     container = container_at(e, i)
-    sync(e, container)
+    since, _, pool = sync(e, container)
     if rarely(container.empties):
         container.runs = False
         container.stalled = min(float(container.runnable), container.cap)
@@ -216,8 +217,8 @@ def on_cpu(e: Any, i: int) -> tuple[int, int, int]:
         container.throttled = True
         pace(e, i, container)
         return NOBODY, RUN, 0
-    n = finish_part(e, container)
-    pace(e, i, container)
+    n, runnable, left = finish_part(e, container)
+    pace_by(e, i, container, since, pool, runnable, left)
     if rarely(e.wake_s > 0.0):
         container.idle_since_s = e.now
     node = node_at(e, n)
