@@ -35,6 +35,7 @@ from twin.containers.requests.engine.records import (
     UNTRACED,
     Records,
     container_at,
+    fetch,
     host_at,
     line_at,
     node_at,
@@ -68,6 +69,9 @@ from twin.containers.requests.engine.waiting import (
     take_node,
     unlink,
 )
+
+FAR = 128
+"""Containers that stay in the nearest cache: 192 bytes each are needed often, of 32 to 64 KiB."""
 
 
 @inlined
@@ -203,6 +207,20 @@ def tell_caller(e: Any, n: int) -> tuple[int, int]:
 
 
 @inlined
+def fetch_next(e: Any) -> None:
+    """Ask for the memory that the next event will probably need, while this one is handled.
+
+    Fewer containers stay in the nearest cache by themselves.
+    """
+    if e.container_count > FAR:
+        _, owner = next_due(e)
+        if owner < e.container_count:
+            container = container_at(e, owner)
+            fetch(container)
+            fetch(node_at(e, container.end0))
+
+
+@inlined
 def on_cpu(e: Any, i: int) -> tuple[int, int, int]:
     """Handle the event of container i: its pool is empty, or its first runnable part is done.
 
@@ -219,6 +237,7 @@ def on_cpu(e: Any, i: int) -> tuple[int, int, int]:
         return NOBODY, RUN, 0
     n, runnable, left = finish_part(e, container)
     pace_by(e, i, container, since, pool, runnable, left)
+    fetch_next(e)
     if rarely(e.wake_s > 0.0):
         container.idle_since_s = e.now
     node = node_at(e, n)
