@@ -97,8 +97,8 @@ def _pop(e: Any, first: int, count: int) -> None:
         down = 2 * i + 1
         if down >= count - 1:
             break
-        if down + 1 < count - 1 and runnable_at(e, first + down + 1).v < runnable_at(e, first + down).v:
-            down += 1
+        # No branch, which would be mispredicted. It may compare with the last entry, where the loop ends.
+        down += runnable_at(e, first + down + 1).v < runnable_at(e, first + down).v
         below = runnable_at(e, first + down)
         if below.v >= v:
             break
