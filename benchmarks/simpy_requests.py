@@ -4,9 +4,9 @@ For: the baseline of bench_requests, and an independent check of the engine, req
 per request visits the services in turn. It takes one of the service's workers (a SimPy Resource), burns the
 first half of its CPU demand, waits for its callee, burns the second half, and gives the worker back. The
 requests that burn CPU share a service's CPUs evenly (egalitarian processor sharing on `cap` CPUs), and burn
-the period's pool together. When it is empty, all wait for the period's end. A service that ran and left run
-time has up to SILO_S of it beside its next pool. It leaves out, to its advantage,
-all else that twin.containers.requests can do. Not for: use.
+the period's pool together. When it is empty, all wait for the period's end. What a CPU took of it and did not
+use is there beside the next pool. It leaves out, to its advantage, all else that twin.containers.requests can
+do. Not for: use.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ class Cpu:
                 self._throttled = True
             else:
                 self._jobs.remove(least)
-                if not self._jobs and self.used > self._silo_end:
-                    self._silo_end = self.used + SILO_S
+                taken = self.used - self._silo_end
+                if not self._jobs and taken > 0.0:
+                    self._silo_end = self.used + min(SILO_S, -taken % SLICE_S)
                 least[1].succeed()
 
     def _periods(self, period_s: float) -> Generator[simpy.Event, Any, None]:

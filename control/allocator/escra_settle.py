@@ -95,71 +95,82 @@ def settle(
     """
     count, length = len(quota), len(books.unused)
     ones = (1 << length) - 1
-    chosen, deltas = np.empty((2, count), np.int64), np.empty((2, count))
-    ups, downs = chosen[0], chosen[1]
-    up_count, down_count = np.int64(0), np.int64(0)
     # A loop for each array: the compiler then does several containers at once.
     if everyone:
         books.unused[position, :count] = unused
         for row in range(count):
             books.flags[row] = ((np.int64(books.flags[row]) << 1) | throttled[row]) & 0xFFFFFFFF
         for row in range(count):
-            reports = np.int64(books.reported[row])
-            books.reported[row] = reports + (reports < length)
+            seen = np.int64(books.reported[row])
+            books.reported[row] = seen + (seen < length)
     for row in range(0 if everyone else count):
         slot = slots[row]
         ahead = (np.int64(books.ahead[slot]) + 1) % length
         books.ahead[slot] = ahead
         books.unused[(position + ahead) % length, slot] = unused[row]
         books.flags[slot] = ((np.int64(books.flags[slot]) << 1) | throttled[row]) & 0xFFFFFFFF
-        reports = np.int64(books.reported[slot])
-        books.reported[slot] = reports + (reports < length)
+        seen = np.int64(books.reported[slot])
+        books.reported[slot] = seen + (seen < length)
+    reported, cap, allocated = books.reported[:count], books.cap[:count], books.allocated[:count]
+    if not everyone:
+        reported, cap, allocated = books.reported[slots], books.cap[slots], books.allocated[slots]
+    means = np.zeros(count)
+    for k in range(length):
+        if everyone:
+            for row in range(count):
+                means[row] += books.unused[k, row]
+        else:
+            for row in range(count):
+                means[row] += books.unused[k, slots[row]]
+    # The cuts of all containers, of which those that are wanted count. A cut that is too small is not wanted.
+    deltas, cuts, broken = np.empty(count), np.empty(count, np.bool_), False
+    for row in range(count):
+        mean = means[row] / reported[row]
+        mean = unused[row] if rule.guard & (mean > unused[row]) else mean
+        target = quota[row] * 1e6 - mean * rule.lowered
+        # Written so that a NaN passes the comparisons.
+        target = cap[row] if target > cap[row] else target
+        target = rule.least if target < rule.least else target
+        cut = (unused[row] > rule.gamma) & (not throttled[row])
+        broken |= cut & (not isfinite(target))
+        delta = np.floor(target) - allocated[row]
+        least = allocated[row] * rule.min_change
+        least = least if least > 1.0 else 1.0
+        deltas[row] = delta
+        cuts[row] = cut & ((delta > 0.0) | (-delta >= least))
+    chosen = np.empty((2, count), np.int64)
+    ups, downs = chosen[0], chosen[1]
+    up_count, down_count = np.int64(0), np.int64(0)
     for row in range(count):
         # No branches, which would be mispredicted: the next row overwrites a row that does not count.
-        held = np.int64(throttled[row])
         ups[up_count] = row
-        up_count += held
+        up_count += throttled[row]
         downs[down_count] = row
-        down_count += (unused[row] > rule.gamma) & (held == 0)
+        down_count += cuts[row]
     sums = np.zeros((3, len(books.limit)))
     pool, asked, share = sums[0], sums[1], sums[2]
     for app in range(len(pool)):
         pool[app] = books.limit[app] - books.used[app]
-    for raising in (True, False):
-        delta_of = deltas[0 if raising else 1]
-        for number in range(up_count if raising else down_count):
-            row = ups[number] if raising else downs[number]
-            slot = row if everyone else slots[row]
-            app = books.app[slot]
-            target = quota[row] * 1e6
-            reports = np.int64(books.reported[slot])
-            if raising:
-                bits = np.int64(books.flags[slot]) & ones
-                bits -= (bits >> 1) & 0x55555555
-                bits = (bits & 0x33333333) + ((bits >> 2) & 0x33333333)
-                bits = (((bits + (bits >> 4)) & 0x0F0F0F0F) * 0x01010101 >> 24) & 0xFF
-                target += bits / reports * rule.raised * pool[app]
-            else:
-                mean = 0.0
-                for k in range(length):
-                    mean += books.unused[k, slot]
-                mean /= reports
-                if rule.guard and mean > unused[row]:
-                    mean = unused[row]
-                target -= mean * rule.lowered
-            # Written so that a NaN passes the comparisons.
-            if target > books.cap[slot]:
-                target = books.cap[slot]
-            if target < rule.least:
-                target = rule.least
-            if not isfinite(target):
-                return -1
-            delta = np.floor(target) - books.allocated[slot]
-            if raising and delta < 0.0:
-                delta = 0.0
-            delta_of[number] = delta
-            if delta > 0.0:
-                asked[app] += delta
+    for number in range(up_count):
+        row = ups[number]
+        slot = row if everyone else slots[row]
+        app = books.app[slot]
+        bits = np.int64(books.flags[slot]) & ones
+        bits -= (bits >> 1) & 0x55555555
+        bits = (bits & 0x33333333) + ((bits >> 2) & 0x33333333)
+        bits = (((bits + (bits >> 4)) & 0x0F0F0F0F) * 0x01010101 >> 24) & 0xFF
+        target = quota[row] * 1e6 + bits / reported[row] * rule.raised * pool[app]
+        target = cap[row] if target > cap[row] else target
+        target = rule.least if target < rule.least else target
+        broken |= not isfinite(target)
+        deltas[row] = max(np.floor(target) - allocated[row], 0.0)
+        asked[app] += deltas[row]
+    if broken:
+        return -1
+    for number in range(down_count):
+        row = downs[number]
+        if deltas[row] > 0.0:
+            asked[books.app[row if everyone else slots[row]]] += deltas[row]
     for app in range(len(pool)):
         share[app] = pool[app] / asked[app] if asked[app] > pool[app] else 1.0
     changed, up, down = 0, 0, 0
@@ -173,25 +184,25 @@ def settle(
         end = (first // rule.block + 1) * rule.block
         while True:
             if up < up_count and ups[up] < end:
-                row, delta, reason = ups[up], deltas[0, up], _THROTTLED
+                row, reason = ups[up], _THROTTLED
                 up += 1
             elif down < down_count and downs[down] < end:
-                row, delta, reason = downs[down], deltas[1, down], _UNUSED
+                row, reason = downs[down], _UNUSED
                 down += 1
             else:
                 break
-            slot = row if everyone else slots[row]
+            slot, delta = row if everyone else slots[row], deltas[row]
             app = books.app[slot]
             if delta > 0.0 and asked[app] > pool[app]:
                 delta = np.floor(delta * share[app])
             # No branch, as above: a change that is too small becomes 0.
-            allocated = books.allocated[slot]
-            kept = abs(delta) >= max(allocated * rule.min_change, 1.0)
+            before = allocated[row]
+            kept = abs(delta) >= max(before * rule.min_change, 1.0)
             delta = delta if kept else 0.0
-            books.allocated[slot] = allocated + delta
+            books.allocated[slot] = before + delta
             books.used[app] += delta
             decided_rows[changed] = row
-            decided_cores[changed] = (allocated + delta) / 1e6
+            decided_cores[changed] = (before + delta) / 1e6
             decided_reasons[changed] = reason
             changed += kept
     return changed

@@ -45,9 +45,9 @@ SLICE_S = 0.005
 """Run time that a CPU takes out of a group's pool at a time, s (sched_cfs_bandwidth_slice_us)."""
 
 SILO_S = 0.001
-"""What a CPU keeps of it when the group's last thread there sleeps, s (min_cfs_rq_runtime of fair.c). It does
-not expire with the period, so it is there beside the next quota (sched-bwc.rst, "Quota Caveats"). A quota
-write takes it back."""
+"""The most that a CPU keeps of a slice when the group's last thread there sleeps, s (min_cfs_rq_runtime of
+fair.c). It does not expire with the period, so it is there beside the next quota (sched-bwc.rst, "Quota
+Caveats"). A quota write takes it back."""
 
 _ROUNDING_S = 1e-13
 """CPU time that sums of steps may leave behind, s. A pool or a backlog this small counts as empty."""

@@ -93,12 +93,12 @@ def test_a_quota_write_refills_the_pool_even_when_unchanged():
 
 
 def test_a_millisecond_that_a_cpu_kept_is_there_beside_the_next_quota():
-    # 20 ms per period. Of the first, 5 are used, and the CPU keeps one; the second's 21 leave nothing.
-    service = Service({"short": Handler(0.005), "long": Handler(1.0)})
+    # 20 ms per period. Of the first, 3 are used, and the CPU keeps one; the second's 21 leave nothing.
+    service = Service({"short": Handler(0.003), "long": Handler(1.0)})
     load = world([service], [0.0, 0.1], ["short", "long"], np.array([0, 1]), periods=3)
     driver = Driver(load, quota=0.2)
     driver.run()
-    assert driver.series.usage_cores[:, 0] == pytest.approx([0.05, 0.21, 0.2], abs=1e-6)
+    assert driver.series.usage_cores[:, 0] == pytest.approx([0.03, 0.21, 0.2], abs=1e-6)
 
 
 def test_work_uses_what_its_cpu_kept_before_it_takes_more():
@@ -110,8 +110,17 @@ def test_work_uses_what_its_cpu_kept_before_it_takes_more():
     assert driver.series.usage_cores[:, 0] == pytest.approx([0.004, 0.004, 0.206, 0.2], abs=1e-6)
 
 
+def test_a_cpu_keeps_no_more_than_its_slice_has_left():
+    # A slice of 5 ms has 0.2 left when the work of 4.8 has ended.
+    service = Service({"short": Handler(0.0048), "long": Handler(1.0)})
+    load = world([service], [0.0, 0.1], ["short", "long"], np.array([0, 1]), periods=3)
+    driver = Driver(load, quota=0.2)
+    driver.run()
+    assert driver.series.usage_cores[:, 0] == pytest.approx([0.048, 0.202, 0.2], abs=1e-6)
+
+
 def test_a_quota_write_takes_back_what_a_cpu_kept():
-    driver = Driver(world(chain([0.005]), [0.0]), quota=0.2)
+    driver = Driver(world(chain([0.003]), [0.0]), quota=0.2)
     driver.to(PERIOD_S)
     driver.physics.end_period(0, 0, driver.report)
     assert driver.physics.fleet.pool[0] == pytest.approx(0.021)

@@ -101,8 +101,9 @@ class Plain:
         for place in self.places:
             for visit in [visit for visit in place.running if visit.left_s <= 1e-12]:
                 place.running.remove(visit)
-                if not place.running and place.used > place.silo_end:
-                    place.silo_end = place.used + 0.001
+                taken = place.used - place.silo_end
+                if not place.running and taken > 0.0:
+                    place.silo_end = place.used + min(0.001, -taken % 0.005)
                 self._part_done(visit)
         for entry_of in [entry_of for entry_of in self.later if entry_of[0] <= self.now + 1e-13]:
             self.later.remove(entry_of)

@@ -7,10 +7,10 @@ nor the control loop's actions between two events (control.py).
 
 from __future__ import annotations
 
-from math import inf
+from math import ceil, inf
 from typing import Any
 
-from twin.containers.cfs import SILO_S, UP
+from twin.containers.cfs import SILO_S, SLICE_S, UP
 from twin.containers.compiled import inlined, package_kernel
 from twin.containers.requests.engine.parts import finish_part
 from twin.containers.requests.engine.records import (
@@ -35,13 +35,13 @@ from twin.containers.requests.engine.records import (
     UNTRACED,
     Records,
     container_at,
+    fetch,
     host_at,
     line_at,
     node_at,
     owner_at,
     rarely,
     request_at,
-    select,
     timer_at,
 )
 from twin.containers.requests.engine.tracing import end_trace, trace
@@ -62,12 +62,16 @@ from twin.containers.requests.engine.waiting import (
     next_due,
     owners_of,
     pace,
+    pace_by,
     place_line,
     schedule,
     sync,
     take_node,
     unlink,
 )
+
+FAR = 128
+"""Containers that stay in the nearest cache: 192 bytes each are needed often, of 32 to 64 KiB."""
 
 
 @inlined
@@ -203,13 +207,27 @@ def tell_caller(e: Any, n: int) -> tuple[int, int]:
 
 
 @inlined
+def fetch_next(e: Any) -> None:
+    """Ask for the memory that the next event will probably need, while this one is handled.
+
+    Fewer containers stay in the nearest cache by themselves.
+    """
+    if e.container_count > FAR:
+        _, owner = next_due(e)
+        if owner < e.container_count:
+            container = container_at(e, owner)
+            fetch(container)
+            fetch(node_at(e, container.end0))
+
+
+@inlined
 def on_cpu(e: Any, i: int) -> tuple[int, int, int]:
     """Handle the event of container i: its pool is empty, or its first runnable part is done.
 
     Returns (the node that continues, its step, the call that it makes at that step).
     """
     container = container_at(e, i)
-    sync(e, container)
+    since, _, pool = sync(e, container)
     if rarely(container.empties):
         container.runs = False
         container.stalled = min(float(container.runnable), container.cap)
@@ -217,10 +235,13 @@ def on_cpu(e: Any, i: int) -> tuple[int, int, int]:
         container.throttled = True
         pace(e, i, container)
         return NOBODY, RUN, 0
-    n = finish_part(e, container)
-    sleeps = (container.runnable == 0) & (container.used > container.silo_end)
-    container.silo_end = select(sleeps, container.used + SILO_S, container.silo_end)
-    pace(e, i, container)
+    n, runnable, left = finish_part(e, container)
+    taken = container.used - container.silo_end
+    if runnable == 0 and taken > 0.0:
+        slices = taken / SLICE_S
+        container.silo_end = container.used + min(SILO_S, (ceil(slices) - slices) * SLICE_S)
+    pace_by(e, i, container, since, pool, runnable, left)
+    fetch_next(e)
     if rarely(e.wake_s > 0.0):
         container.idle_since_s = e.now
     node = node_at(e, n)

@@ -19,33 +19,42 @@ from twin.containers.requests.engine.waiting import bits_of, time_of
 
 
 @inlined
-def begin_part(e: Any, container: Any, v: float, n: int) -> None:
-    """Make node n runnable until the virtual time of the container reaches v."""
+def begin_part(e: Any, container: Any, v: float, n: int) -> tuple[int, float]:
+    """Make node n runnable until the virtual time of the container reaches v.
+
+    Returns (runnable visits, virtual time at which the first of them ends).
+    """
     k = container.runnable
     v0, v1, v2, v3 = container.end0_v, container.end1_v, container.end2_v, container.end3_v
     n0, n1, n2, n3 = container.end0, container.end1, container.end2, container.end3
     s0, s1, s2, s3 = v < v0, v < v1, v < v2, v < v3
     container.runnable = k + 1
-    container.end0_v = select(s0, v, v0)
-    container.end1_v = select(s1, select(s0, v0, v), v1)
-    container.end2_v = select(s2, select(s1, v1, v), v2)
-    container.end3_v = select(s3, select(s2, v2, v), v3)
+    first_v = min(v, v0)
+    container.end0_v = first_v
+    container.end1_v = min(max(v, v0), v1)
+    container.end2_v = min(max(v, v1), v2)
+    container.end3_v = min(max(v, v2), v3)
     container.end0 = select(s0, n, n0)
     container.end1 = select(s1, select(s0, n0, n), n1)
     container.end2 = select(s2, select(s1, n1, n), n2)
     container.end3 = select(s3, select(s2, n2, n), n3)
     if rarely(k > 3):
-        _push(e, container.first, k - 4, select(s3, v3, v), select(s3, n3, n))
+        _push(e, container.first, k - 4, max(v, v3), select(s3, n3, n))
+    return k + 1, first_v
 
 
 @inlined
-def finish_part(e: Any, container: Any) -> int:
-    """End the first runnable visit and return its node."""
+def finish_part(e: Any, container: Any) -> tuple[int, int, float]:
+    """End the first runnable visit.
+
+    Returns (its node, runnable visits, virtual time until the next of them ends).
+    """
     n: int = container.end0
-    k = container.runnable - 1
+    k: int = container.runnable - 1
+    now_v, next_v = container.end0_v, container.end1_v
     container.runnable = k
-    container.v = time_of(select(k > 0, bits_of(container.end0_v), 0))
-    container.end0_v = container.end1_v
+    container.v = time_of(select(k > 0, bits_of(now_v), 0))
+    container.end0_v = next_v
     container.end1_v = container.end2_v
     container.end2_v = container.end3_v
     container.end0 = container.end1
@@ -57,7 +66,7 @@ def finish_part(e: Any, container: Any) -> int:
         container.end3_v = other.v
         container.end3 = other.node
         _pop(e, container.first, k - 3)
-    return n
+    return n, k, next_v - now_v
 
 
 @package_kernel
@@ -88,8 +97,8 @@ def _pop(e: Any, first: int, count: int) -> None:
         down = 2 * i + 1
         if down >= count - 1:
             break
-        if down + 1 < count - 1 and runnable_at(e, first + down + 1).v < runnable_at(e, first + down).v:
-            down += 1
+        # No branch, which would be mispredicted. It may compare with the last entry, where the loop ends.
+        down += runnable_at(e, first + down + 1).v < runnable_at(e, first + down).v
         below = runnable_at(e, first + down)
         if below.v >= v:
             break

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
 from numpy.typing import NDArray
@@ -320,7 +321,7 @@ key_at = _records_from(KEY)
 owner_at = _records_from(OWNER)
 
 
-# --- choices -------------------------------------------------------------------------------------------
+# --- choices, and the cache ------------------------------------------------------------------------------
 
 
 def _select(_context: Any, _condition: Any, yes: Any, _no: Any) -> Any:
@@ -345,5 +346,22 @@ def _rarely(_context: Any, _condition: Any) -> Any:
     return types.boolean(types.boolean), expectation
 
 
+def _fetch(_context: Any, record: Any) -> Any:
+    """Ask for the first cache line of a record that will soon be needed. The record need not be in use."""
+
+    def prefetch(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        ask = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, kind, "llvm.prefetch.p0"
+        )
+        # To read, into the nearest cache, as data.
+        builder.call(ask, [builder.bitcast(arguments[0], pointer), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(record), prefetch
+
+
 select: Any = intrinsic(_select)
 rarely: Any = intrinsic(_rarely)
+fetch: Any = intrinsic(_fetch)

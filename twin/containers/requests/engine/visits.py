@@ -48,7 +48,7 @@ from twin.containers.requests.engine.waiting import (
     cancel_timeout,
     charge_memory,
     free_node,
-    pace,
+    pace_by,
     schedule,
     start_delay,
     start_timeout,
@@ -189,22 +189,21 @@ def settle_throttling(e: Any, i: int) -> None:
 
 
 @inlined
-def run_part(e: Any, node: Any, n: int, i: int) -> None:
-    """Make a part of visit n runnable in container i."""
+def run_part(e: Any, node: Any, n: int, i: int, part_s: float) -> None:
+    """Make a part of visit n runnable in container i, which needs part_s CPU seconds."""
     node.state = SERVED
     container = container_at(e, i)
-    sync(e, container)
-    part_s: float = node.part_s
+    since, v, pool = sync(e, container)
     if rarely(e.wake_s > 0.0):
         wake(e, container)
         part_s += container.woken_s
         container.woken_s = 0.0
-    begin_part(e, container, container.v + part_s, n)
+    runnable, first_v = begin_part(e, container, v + part_s, n)
     if rarely(not container.runs) and container.stalled > 0.0:
         settle_throttling(e, i)
-        container.stalled = min(float(container.runnable), container.cap)
+        container.stalled = min(float(runnable), container.cap)
     else:
-        pace(e, i, container)
+        pace_by(e, i, container, since, pool, runnable, first_v - v)
 
 
 @inlined
@@ -215,7 +214,7 @@ def proceed(e: Any, n: int, step: int, c: int) -> bool:
     """
     node = node_at(e, n)
     if step == RUN:
-        run_part(e, node, n, node.container)
+        run_part(e, node, n, node.container, node.part_s)
         return False
     call = call_at(e, c)
     if step <= SEND and not call.direct:
@@ -232,8 +231,9 @@ def proceed(e: Any, n: int, step: int, c: int) -> bool:
     node.stage = call.first_stage
     node.last_stage = call.last_stage
     node.outcome = OK
-    node.part_s = draw_demand_s(e, call) * call.share
-    run_part(e, node, n, i)
+    part_s = draw_demand_s(e, call) * call.share
+    node.part_s = part_s
+    run_part(e, node, n, i, part_s)
     return False
 
 

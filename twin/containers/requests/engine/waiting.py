@@ -175,8 +175,11 @@ def due_u(container: Any) -> float:
 
 
 @inlined
-def sync(e: Any, container: Any) -> None:
-    """Update the CPU accounts of a container to the present instant."""
+def sync(e: Any, container: Any) -> tuple[float, float, float]:
+    """Update the CPU accounts of a container to the present instant. Return its new (since, v, pool).
+
+    Whoever needs these next takes them from here: to read back what was just written takes longer.
+    """
     time = e.now
     passed = time - container.since
     if rarely(container.shared):
@@ -185,22 +188,31 @@ def sync(e: Any, container: Any) -> None:
         passed = (time - container.since) * container.share
     container.since = time
     burnt = container.rate * passed
-    container.v += container.speed * passed
-    container.pool -= burnt
+    v: float = container.v + container.speed * passed
+    pool: float = container.pool - burnt
+    container.v = v
+    container.pool = pool
     container.used += burnt
+    return time, v, pool
 
 
 @inlined
 def pace(e: Any, i: int, container: Any) -> None:
-    """Compute the speed of container i (synced) and the time of its next event.
+    """Compute the speed of container i (synced) and the time of its next event."""
+    left = container.end0_v - container.v
+    pace_by(e, i, container, container.since, container.pool, container.runnable, left)
+
+
+@inlined
+def pace_by(e: Any, i: int, container: Any, since: float, pool: float, runnable: int, left: float) -> None:
+    """Do what `pace` does for a container with this state; `left` until its first visit ends in its v.
 
     A container without runnable visits needs no special case: its first visit ends at inf.
     """
     rate, speed, key, empties = 0.0, 0.0, inf, False
     if container.runs:
-        rate = float(container.runnable)
-        left = container.end0_v - container.v
-        allowed = container.pool + OVERDRAFT_S
+        rate = float(runnable)
+        allowed = pool + OVERDRAFT_S
         if rate <= container.cap:
             speed = min(rate, 1.0)
             empties = left * rate > allowed
@@ -211,7 +223,7 @@ def pace(e: Any, i: int, container: Any) -> None:
             rate = container.cap
             empties = left * rate > allowed * speed
             left = allowed / rate if empties else left / speed
-        key = container.since + left
+        key = since + left
     container.empties = empties
     container.speed = speed
     if rarely(container.shared):
