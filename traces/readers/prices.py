@@ -101,6 +101,10 @@ def availability(path: Path) -> tuple[Real, Real]:
     The columns are t_s and available; times must ascend. Raises TraceError, which names file, line and
     column.
     """
+    if "zone" in table.header(path):
+        raise TraceError(
+            f"{path}: column zone: give a file for each zone, or take it as a scenario's cloud.trace"
+        )
     frame = table.read_known(path, ("t_s", "available"), ("t_s", "available"))
     t_s, available = frame["t_s"].to_numpy(np.float64), frame["available"].to_numpy(np.float64)
     table.refuse(path, frame["available"].astype("str"), available < 0, "zero or more machines")

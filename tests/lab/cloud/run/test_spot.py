@@ -57,3 +57,10 @@ def test_what_cannot_be_compared_is_refused_with_the_cure(tmp_path, capsys, more
     path = trace(tmp_path / "a.csv", (0, 1), (3600 * 8, 0), (3600 * 8.5, 0))
     assert call(["spot", path, "--work", "4h", *more]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_market_of_several_zones_is_refused_by_its_column(tmp_path, capsys):
+    path = tmp_path / "market.csv"
+    path.write_text("t_s,zone,available,spot_usd_h\n0,a,1,1\n0,b,1,1\n90000,a,1,1\n")
+    assert call(["spot", str(path), "--work", "4h", "--deadline", "6h"]) == 2
+    assert f"{path}: column zone: give a file for each zone" in capsys.readouterr().err
