@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from control.services import Draw
 from tests.twin.containers.requests.request_world import PERIOD_S, Call, Driver, Handler, Service, world
+from twin.containers.requests.engine.records import OVERDRAFT_S
 from twin.containers.requests.tables import NUMBERS
 
 PERIODS = 60
@@ -53,10 +54,10 @@ class Place:
             kept = 0.005 - -kept % 0.005
         kept = max(min(kept, self.pool), 0.0)
         self.silo_end = self.used + kept
-        self.pool = self.quota * PERIOD_S + kept
+        self.pool = self.quota * PERIOD_S + min(self.pool - kept, 0.0) + kept
 
     def speed(self) -> float:
-        if not self.running or self.pool <= 1e-10:
+        if not self.running or self.pool + OVERDRAFT_S <= 1e-13:
             return 0.0
         return min(1.0, self.service.threads / len(self.running))
 
@@ -89,7 +90,7 @@ class Plain:
         for place in self.places:
             if speed := place.speed():
                 left.append(min(visit.left_s for visit in place.running) / speed)
-                left.append(place.pool / (speed * len(place.running)))
+                left.append((place.pool + OVERDRAFT_S) / (speed * len(place.running)))
         step = max(min(left), 0.0)
         for place in self.places:
             speed = place.speed()
