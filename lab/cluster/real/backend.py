@@ -12,7 +12,11 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
+from control.cluster import Outcome, Workload
 from control.scheduler import POLICIES
+from control.scheduler.model import Cluster
 from control.scheduler.ports import Scheduler
 from lab.ask import shipped
 from lab.ask.calibration import Calibration
@@ -78,8 +82,29 @@ def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, 
         )
     if progress is not None:
         progress(label, 1.0)
-    whose = {**beyond, "scheduler_sha256": scheduler_sha256(scheduler), NAME: machine.facts()}
+    whose = {
+        **beyond,
+        "scheduler_sha256": scheduler_sha256(scheduler),
+        "training_speed": training_speed(cluster, drawn.with_saves(spec.calibration), done),
+        NAME: machine.facts(),
+    }
     return stored(spec, store, identity, drawn, done, None, whose, began)
+
+
+def training_speed(cluster: Cluster, load: Workload, done: Outcome) -> float | None:
+    """Return how fast jobs trained relative to their calibrated speed: the median over the jobs that ran at
+    one speed, undisturbed by faults. None without such jobs."""
+    if done.spans is None:
+        return None
+    job, kind = done.spans.job, cluster.server_type[done.spans.server]
+    spread = (done.spans.gpus < load.gpus[job]).astype(np.int64)
+    slowest, fastest = np.full(len(load), np.inf), np.zeros(len(load))
+    np.minimum.at(slowest, job, load.throughput[job, kind, spread])
+    np.maximum.at(fastest, job, load.throughput[job, kind, spread])
+    works_s = done.held_s - done.restart_s
+    alike = (slowest == fastest) & (works_s > 0) & (done.undone_s == 0) & (done.left_steps == 0)
+    alike &= np.isclose(done.held_gpu_s, done.held_s * load.gpus)
+    return float(np.median(load.steps[alike] / (works_s * fastest)[alike])) if alike.any() else None
 
 
 def scheduler_sha256(scheduler: Scheduler) -> str:

@@ -27,6 +27,8 @@ RULE = (
     f"The twin agrees where its mean JCT differs by at most {LIMIT:.0%} from the testbed's mean over seeds "
     "and repeats, and where it puts the policies of a question in the same order as the testbed."
 )
+SPEED_LIMIT = 0.05
+"""Largest difference of the real training speed from the calibrated one without a note."""
 DRAWS = 20
 """Number of draws of the times of starts for each run of the twin. Where jobs preempt each other, a start
 that takes a little longer may change the whole run."""
@@ -41,6 +43,8 @@ class Compared:
     testbed_s: mean JCT of each seed and repeat, s.
     twin_preemptions, testbed_preemptions: mean number of preemptions of a run.
     twin_starts_s, testbed_starts_s: time with GPUs but without progress, mean over the jobs, s.
+    training_speed: speed at which the real jobs trained, relative to the calibrated one, mean over the runs;
+        NaN if no run knows it.
     twin_place, testbed_place: rank of the policy by mean JCT, from 1.
     """
 
@@ -53,6 +57,7 @@ class Compared:
     testbed_preemptions: float
     twin_starts_s: float
     testbed_starts_s: float
+    training_speed: float = math.nan
     twin_place: int = 0
     testbed_place: int = 0
 
@@ -123,12 +128,18 @@ def compared(scenario: Scenario, twins: Sequence[Run], real: Sequence[Run]) -> l
                 float(np.mean([run.metrics["preemptions"] for run in theirs])),
                 _starts_s(ours),
                 _starts_s(theirs),
+                _training_speed(theirs),
             )
     return [row for one in rows.values() for row in _placed(one)]
 
 
 def _starts_s(runs: Sequence[Run]) -> float:
     return float(np.mean([run.frame("jobs", ["restart_s"])["restart_s"].mean() for run in runs]))
+
+
+def _training_speed(runs: Sequence[Run]) -> float:
+    known = [speed for run in runs if (speed := run.manifest.get("training_speed")) is not None]
+    return float(np.mean(known)) if known else math.nan
 
 
 def _placed(rows: Mapping[str, Compared]) -> list[Compared]:
@@ -186,14 +197,22 @@ _COLUMNS = (
     Column("runs", "Real runs", decimals=0), Column("twin_s", "Twin JCT", "s", 0),
     Column("twin_spread", "Twin's spread", "1", 1, percent=True),
     Column("testbed_s", "Testbed JCT", "s", 0), Column("spread", "Own spread", "1", 1, percent=True),
-    Column("error", "Error", "1", 1, percent=True), Column("places", "Place twin, testbed"),
+    Column("error", "Error", "1", 1, percent=True),
+    Column("training_speed", "Real training speed", "1", 0, percent=True),
+    Column("places", "Place twin, testbed"),
     Column("verdict", "Verdict"),
 )  # fmt: skip
 
 
 def result(rows: Sequence[Compared]) -> Result:
     """Return the comparison as a table."""
-    return Result(_COLUMNS, tuple(_record(row) for row in rows), notes=(RULE,))
+    off = [row for row in rows if abs(row.training_speed - 1) > SPEED_LIMIT]
+    notes = [
+        f"{row.policy}{f' {row.variant}' if row.variant else ''}: the real jobs trained at "
+        f"{row.training_speed:.0%} of the calibrated speed; measure this machine anew with --calibrate"
+        for row in off
+    ]
+    return Result(_COLUMNS, tuple(_record(row) for row in rows), notes=(RULE, *notes))
 
 
 def _record(row: Compared) -> Record:
@@ -201,6 +220,7 @@ def _record(row: Compared) -> Record:
         "variant": row.variant or "–", "policy": row.policy, "jobs": row.jobs, "runs": len(row.testbed_s),
         "twin_s": float(np.mean(row.twin_s)), "testbed_s": float(np.mean(row.testbed_s)),
         "twin_spread": spread(row.twin_s), "spread": spread(row.testbed_s),
-        "error": row.error, "places": f"{row.twin_place}, {row.testbed_place}",
+        "error": row.error, "training_speed": row.training_speed,
+        "places": f"{row.twin_place}, {row.testbed_place}",
         "verdict": "agrees" if row.agrees and row.twin_place == row.testbed_place else "outside",
     }  # fmt: skip

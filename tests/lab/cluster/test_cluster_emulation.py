@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control.cluster import Timing
 from control.scheduler import make
 from lab.ask.calibration import Value
 from lab.ask.scenario import expand, load, with_overrides
@@ -16,7 +17,7 @@ from lab.cluster.calibrate.values import load_calibration, speed, spread, write
 from lab.cluster.real import backend
 from lab.cluster.real.backend import trainings
 from lab.cluster.run.runner import Drawn
-from lab.cluster.validate.both import DRAWS, Compared, agree, asked_alike, compared, drawn
+from lab.cluster.validate.both import DRAWS, Compared, agree, asked_alike, compared, drawn, result
 from lab.runs.store import RunStore
 from tests.control.scheduler.worlds import cluster
 from twin.cluster.simulation import simulate
@@ -177,7 +178,7 @@ def test_a_run_under_other_speeds_has_other_steps_and_is_another_question():
 
 
 def test_the_twin_agrees_within_a_tenth_and_in_the_order():
-    row = Compared("", "fifo", 40, (103.0, 107.0), (100.0, 98.0), 0, 0, 4.0, 5.0, 1, 1)
+    row = Compared("", "fifo", 40, (103.0, 107.0), (100.0, 98.0), 0, 0, 4.0, 5.0, 1.0, 1, 1)
     assert agree([row])
     assert not agree([replace(row, twin_s=(120.0,))])
     assert not agree([replace(row, twin_place=2)])
@@ -196,3 +197,23 @@ def test_the_twin_draws_the_times_of_starts_anew_and_asks_the_same_question(tmp_
     (row,) = compared(scenario, runs, runs[:1])
     assert len(row.twin_s) == len(set(row.twin_s)) == DRAWS
     assert row.testbed_s == row.twin_s[:1]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "tiresias"])
+def test_the_real_training_speed_is_seen_in_the_jobs_that_ran_at_one_speed(policy):
+    where = cluster((0, 2), (1, 2))
+    load = replace(
+        Drawn(SPEC.scenario.cluster, 0).jobs.workload, throughput=np.ones((40, 2, 2)) * [[1.0], [0.5]]
+    )
+    done = simulate(where, replace(load, throughput=1.2 * load.throughput), make(policy, where, 0), Timing())
+    assert backend.training_speed(where, load, done) == pytest.approx(1.2)
+    assert backend.training_speed(where, load, replace(done, spans=None)) is None
+
+
+def test_a_machine_that_trains_at_another_speed_than_calibrated_is_named():
+    row = Compared("", "gavel", 40, (103.0,), (100.0,), 0, 0, 4.0, 5.0, 1.12, 1, 1)
+    (_, note) = result([row]).notes
+    assert note.startswith(
+        "gavel: the real jobs trained at 112% of the calibrated speed; measure this machine"
+    )
+    assert len(result([replace(row, training_speed=0.97)]).notes) == 1
