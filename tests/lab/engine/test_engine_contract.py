@@ -126,6 +126,21 @@ def test_a_result_that_was_lost_with_its_worker_is_made_again(cluster, monkeypat
 
 
 @pytest.mark.slow
+def test_a_worker_that_was_about_to_begin_does_not_fail_the_session_that_closes(monkeypatch):
+    process = pytest.importorskip("distributed.process", reason="the extra scale is not installed")
+    before = multiprocessing.active_children()
+
+    async def join(self, timeout=None):
+        raise AssertionError("can only join a started process")
+
+    def close(label, fraction):
+        monkeypatch.setattr(process.AsyncProcess, "join", join)
+
+    assert done(run(chosen("dask", 1), [Unit(3)], work.squared, close)) == {0: 9}
+    assert [child for child in multiprocessing.active_children() if child not in before] == []
+
+
+@pytest.mark.slow
 def test_no_worker_outlives_a_session_that_takes_too_long_to_close(monkeypatch):
     pytest.importorskip("distributed", reason="the extra scale is not installed")
     before = multiprocessing.active_children()
