@@ -71,7 +71,7 @@ from twin.containers.requests.engine.waiting import (
 )
 
 FAR = 128
-"""Containers that stay in the nearest cache: 192 bytes each are needed often, of 32 to 64 KiB."""
+"""Containers that stay in the nearest cache: 256 bytes each are needed often, of 32 to 64 KiB."""
 
 
 @inlined
