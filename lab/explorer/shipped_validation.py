@@ -1,15 +1,13 @@
 """The comparisons of twin and testbed that ship with this version, for the page "Validation".
 
-For: reading them, and making their file from the results page: `python -m lab.explorer.shipped_validation
-docs/results/fidelity-containers.md`. Not for: judging (lab.containers.validate), or measuring (`python -m
-studies fidelity-containers`).
+For: reading them, and finding them in the results page. Not for: judging (lab.containers.validate), nor for
+measuring and writing the file (`python -m studies fidelity-containers`).
 """
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -60,13 +58,3 @@ def _rows(part: str) -> Iterator[dict[str, object]]:
 
 def _number(text: str) -> float | None:
     return None if text == "–" else float(text.replace(",", ""))
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Write the file from the page that is named."""
-    of_page(Path(arguments[0]).read_text(encoding="utf-8")).to_csv(FILE, index=False)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from lab.containers.validate import present
 from lab.containers.validate.both import Cell, validate
@@ -24,6 +25,7 @@ from lab.containers.validate.rule import (
     reached,
     share,
 )
+from lab.explorer import shipped_validation
 from lab.runs.formats import ABSENT, Column, Record, Result, markdown
 from lab.runs.store import RunStore
 from studies import harness
@@ -65,8 +67,15 @@ def make(asked: Asked) -> int:
     loop = None if asked.only else loop_figures.measure()
     took_s = sum(float(run.manifest["wall_s"]) for cell in cells for run in (*cell.testbed, *cell.disturbed))
     text = document(cells, loop, took_s, asked.only, asked.few)
-    harness.publish("fidelity-containers", text, asked.out)
+    publish(text, asked.out)
     return 0
+
+
+def publish(text: str, folder: Path) -> None:
+    """Write the page into a folder. The explorer's comparisons follow the page that ships, so write both."""
+    harness.publish("fidelity-containers", text, folder)
+    if folder.resolve() == harness.RESULTS.resolve():
+        harness.write(shipped_validation.FILE, shipped_validation.of_page(text).to_csv(index=False))
 
 
 def document(

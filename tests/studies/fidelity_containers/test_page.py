@@ -100,3 +100,15 @@ def test_a_page_of_a_part_says_what_is_not_in_it(cells):
     text = document(cells, None, 0.0, ["hipster_shop"])
     assert "**This is a part of the matrix: hipster_shop. Not made: step, on_off, ddp, escra_default" in text
     assert "a part of the matrix" not in document(cells, LOOP, 0.0)
+
+
+def test_the_page_that_ships_takes_the_explorers_comparisons_with_it(cells, tmp_path, monkeypatch):
+    text = document(cells, LOOP, 60.0)
+    shipped = tmp_path / "shipped.csv"
+    monkeypatch.setattr(page.shipped_validation, "FILE", shipped)
+    page.publish(text, tmp_path)
+    assert not shipped.exists()
+    monkeypatch.setattr(page.harness, "RESULTS", tmp_path)
+    page.publish(text, tmp_path)
+    found = page.shipped_validation.comparisons()
+    assert len(found) == len(page.shipped_validation.of_page(text)) > 0
