@@ -12,7 +12,7 @@ is at most the number of CPUs of this machine, because more threads could not ru
 The work is PBKDF2, which releases the interpreter's lock for the whole call and needs no memory. It is
 measured by the thread's own CPU clock, so waiting and throttling do not count. On a virtual machine that
 clock also counts the time during which the hypervisor runs somebody else. The parts that follow make up for
-it, little by little.
+that little by little, and the next part for the little that a call takes longer when its caches are cold.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ QUANTUM_S = 0.0005
 _QUANTUM_NS = round(QUANTUM_S * 1e9)
 _CALL_NS = 5_000
 """Approximate cost of a call of PBKDF2 besides its iterations, ns. A smaller demand is not burnt."""
-_LEAST_SHARE = 0.95
-"""Least share of its own demand that a part uses. Without it, one call that the machine stretches to
-milliseconds would leave the next parts nothing to burn."""
+_STRETCHED_NS = 200_000
+"""Least excess of a part that its caches do not explain, ns: after a sleep of 20 ms a part exceeds its demand
+by some 40 µs."""
+_STRETCHED_SHARE = 0.05
+"""Share of its demand by which a part is shortened for such an excess. If the next parts made up for all of
+it, one call that the machine stretches to milliseconds would leave them nothing to burn."""
 
 
 class _Part:
@@ -51,7 +54,7 @@ class Burner:
         self._loop = asyncio.get_running_loop()
         self._runnable: deque[_Part] = deque()
         self._turning = False
-        self._owed_ns = 0
+        self._excess_ns = self._stretched_ns = 0
         self._asleep: deque[threading.Lock] = deque()
         self._ns_per_iteration = _speed()
         for number in range(1, min(ceil(threads), os.cpu_count() or 1)):
@@ -59,12 +62,14 @@ class Burner:
 
     def burn(self, demand_s: float) -> asyncio.Future[float]:
         """Use demand_s seconds of CPU, in turns. The result is the CPU really used, s. The difference from
-        the demand is settled with the next parts, of which none is shortened by more than a twentieth."""
+        the demand is settled with the next part, or with many parts if it is large."""
         done: asyncio.Future[float] = self._loop.create_future()
         demand_ns = round(demand_s * 1e9)
-        left_ns = max(demand_ns + self._owed_ns, round(_LEAST_SHARE * demand_ns))
-        self._owed_ns -= left_ns - demand_ns
-        self._runnable.append(_Part(left_ns, done))
+        excess_ns = min(self._excess_ns, demand_ns)
+        stretched_ns = min(self._stretched_ns, round(_STRETCHED_SHARE * demand_ns), demand_ns - excess_ns)
+        self._excess_ns -= excess_ns
+        self._stretched_ns -= stretched_ns
+        self._runnable.append(_Part(demand_ns - excess_ns - stretched_ns, done))
         if not self._turning:
             self._turning = True
             self._loop.call_soon(self._turn)
@@ -106,7 +111,10 @@ class Burner:
             return None
 
     def _finish(self, part: _Part) -> None:
-        self._owed_ns += part.left_ns
+        if -part.left_ns < _STRETCHED_NS:
+            self._excess_ns -= part.left_ns
+        else:
+            self._stretched_ns -= part.left_ns
         if not part.done.done():
             part.done.set_result(part.spent_ns * 1e-9)
 

@@ -52,6 +52,27 @@ async def test_a_call_that_the_machine_stretches_is_paid_for_by_many_parts(
     assert sum(used_s) == pytest.approx(200 * 0.001 - 0.0045, abs=0.0006)
 
 
+@pytest.mark.parametrize("demand_s", [60e-6, 150e-6, 400e-6])
+async def test_parts_in_which_each_call_takes_longer_use_their_demand(
+    monkeypatch: pytest.MonkeyPatch, demand_s: float
+) -> None:
+    """After a sleep the caches are cold, and the first call of a part takes 40 µs longer."""
+    clock_ns = [0]
+    cold = [False]
+    monkeypatch.setattr(burn.time, "thread_time_ns", lambda: clock_ns[0])
+
+    def pbkdf2_hmac(_: str, __: bytes, ___: bytes, iterations: int) -> None:
+        clock_ns[0] += 250 * iterations + 5_000 + 40_000 * cold[0]
+        cold[0] = False
+
+    monkeypatch.setattr(burn, "pbkdf2_hmac", pbkdf2_hmac)
+    burner, used_s = Burner(1), []
+    for _ in range(200):
+        cold[0] = True
+        used_s.append(await burner.burn(demand_s))
+    assert sum(used_s) == pytest.approx(200 * demand_s, rel=0.01)
+
+
 async def test_a_short_part_ends_before_a_long_one_that_began_earlier() -> None:
     burner, ended = Burner(1), []
 
