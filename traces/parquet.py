@@ -15,7 +15,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -79,14 +79,9 @@ def write(trace: UsageTrace, path: str | Path) -> None:
     """
     path = Path(path)
     validate(trace, str(path))
-    write_table(_table(trace), path)
-
-
-def write_table(table: pa.Table, path: Path) -> None:
-    """Write a table to `path`, completely or not at all. Raises BackendError; an older file then stays."""
     try:
         with whole(path, synced=True) as file:
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+            encode(_table(trace), file)
         _sync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -94,6 +89,11 @@ def write_table(table: pa.Table, path: Path) -> None:
             f"{path}: cannot be written ({reason}), nothing was left behind; "
             "free some space or choose another folder"
         ) from error
+
+
+def encode(table: pa.Table, file: BinaryIO) -> None:
+    """Write a table into an open file. Raises OSError."""
+    pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
 def read(path: str | Path, *, max_cells: int = MOST_READ_CELLS) -> UsageTrace:

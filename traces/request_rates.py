@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from traces.readers import table
-from traces.schema import Floats
+from traces.schema import LATEST_S, Floats
 from twinbed import TraceError
 
 TIME = ("t_s", "time_s", "time", "timestamp", "TIMESTAMP")
@@ -99,5 +99,7 @@ def _times(path: Path, cells: pd.Series[str]) -> Floats:
     """Return seconds, float64[n]; ISO 8601 times count from the first row's, exact to 1e-7 s."""
     stamps_ns = table.iso_ns(path, cells)
     if stamps_ns is None:
-        return table.numbers(path, cells)
+        times_s = table.numbers(path, cells)
+        table.refuse(path, cells, np.abs(times_s) > LATEST_S, "seconds; divide milliseconds by 1000")
+        return times_s
     return np.asarray(stamps_ns - stamps_ns[0], np.float64) / 1e9

@@ -6,6 +6,7 @@ For: every file that is written at once and may be there already. Not for: files
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,11 @@ _LONGEST_NAME = 200
 """Characters of a file's name that its unfinished part repeats: file systems allow 255 bytes."""
 
 
+def is_special(path: Path) -> bool:
+    """Return whether something is there that a file must not replace: root could replace /dev/null."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
 @contextmanager
 def whole(path: Path, *, synced: bool = False) -> Iterator[BinaryIO]:
     """Open a new file, which takes the place of `path` when the block ends. Raises OSError.
@@ -25,6 +31,8 @@ def whole(path: Path, *, synced: bool = False) -> Iterator[BinaryIO]:
     If the block raises, also on Ctrl-C, an older file stays and nothing is left behind. synced: whether the
     content is on the disk before the file takes its place, so that it survives a crash of the machine.
     """
+    if is_special(path):
+        raise OSError(errno.EINVAL, "it is a device or a pipe", str(path))
     hidden = path.with_name(f".{path.name[:_LONGEST_NAME]}.{os.urandom(4).hex()}.part")
     try:
         with hidden.open("xb") as file:

@@ -87,7 +87,7 @@ def show(
         _show_other(name, form)
         return
     chosen = [name] if name is not None else sorted(POLICIES)
-    rows = tuple(row for policy in chosen for row in _rows(policy, POLICIES[policy][0]))
+    rows = tuple(row for policy in chosen for row in _rows(policy, POLICIES[policy][0], ""))
     _explain(rows, "", form)
 
 
@@ -105,7 +105,8 @@ def _show_other(name: str, form: Format) -> None:
     facts: Record = {str(listed["sort"]): name, "about": listed["about"]}
     family = scheduler.POLICIES[name].family if listed["sort"] == "scheduler" else ""
     if family:
-        _explain(tuple(_rows(name, scheduler.SETTINGS[family])), f"cluster.settings.{family}", form, facts)
+        place = f"cluster.settings.{family}"
+        _explain(tuple(_rows(name, scheduler.SETTINGS[family], place)), place, form, facts)
     else:
         emit(Result(_COLUMNS, (), facts=facts, notes=(f"{name} has no parameters.",), nothing=""), form)
 
@@ -203,15 +204,15 @@ def _notes(rows: Sequence[Record], place: str) -> tuple[str, ...]:
     return tuple(bare)
 
 
-def _rows(name: str, settings: type) -> list[dict[str, Value]]:
-    """Return one row per parameter. A policy without parameters has one row with its name only."""
+def _rows(name: str, settings: type, place: str) -> list[dict[str, Value]]:
+    """Return one row per parameter, or one with the name only if there are none. place: as in `_explain`."""
     from dataclasses import fields
 
     rows: list[dict[str, Value]] = [
         {
             "policy": name,
             "parameter": spec.name,
-            "default": _text(getattr(settings(), spec.name)),
+            "default": _text(getattr(settings(), spec.name), place),
             "unit": spec.metadata["unit"],
             "range": _range(spec.metadata["low"], spec.metadata["high"]),
             "why": spec.metadata["why"],
@@ -229,8 +230,10 @@ def _range(low: float | None, high: float | None) -> str:
     return f"≤ {high:g}" if low is None else f"{low:g} to {high:g}"
 
 
-def _text(value: object) -> str:
-    """Return a value as it is written after `--policy`."""
+def _text(value: object, place: str) -> str:
+    """Return a value as it is written after `--set`. place: as in `_explain`."""
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return str(list(value)) if place else "/".join(map(str, value))
+    return str(value)

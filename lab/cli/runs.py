@@ -341,7 +341,7 @@ def _record(row: dict[Any, Any]) -> dict[str, str | int | float | bool | None]:
 
     record: dict[str, str | int | float | bool | None] = {}
     for key, value in row.items():
-        plain = value.item() if hasattr(value, "item") else value
+        plain = value.tolist() if hasattr(value, "tolist") else value
         if not isinstance(plain, list | dict) and pd.isna(plain):
             plain = None
         record[str(key)] = (

@@ -93,7 +93,7 @@ def sweep(
     watched = [] if until is None else [metric_named(kind, Until.parse(until, kind).metric, "--until")]
     if out is not None:
         results.check_ending(out)
-    check_place(out, html, inputs=[scenario])
+    check_place(out, html, inputs=[scenario, *([points] if points else [])])
     try:
         swept = api.sweep(
             question,

@@ -225,7 +225,7 @@ class _Reading:
         )
 
     def _rarely_s(self) -> float:
-        return self._window.step_s * max(1, round(RARELY_S / self._window.step_s))
+        return self._window.step_s * max(1, int(RARELY_S // self._window.step_s))
 
     def _queries(self) -> list[_Query]:
         step_s, rarely_s = self._window.step_s, self._rarely_s()

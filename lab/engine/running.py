@@ -52,6 +52,7 @@ class _Course:
         self._again: deque[int] = deque()
         self._suspects: deque[int] = deque()
         self._attempts: Counter[int] = Counter()
+        self._is_alone = False
 
     def outcomes(self) -> Iterator[Outcome[Any]]:
         while self._fill():
@@ -64,11 +65,13 @@ class _Course:
 
     def _fill(self) -> bool:
         """Begin as many units as there is room for, and return whether any unit is under way."""
-        if self._suspects:
+        if self._suspects or (self._is_alone and self._under_way):
             # A lost unit is repeated alone, which shows whether it kills its worker.
             if not self._under_way:
                 self._begin(self._suspects.popleft())
+                self._is_alone = True
             return True
+        self._is_alone = False
         while len(self._under_way) < max(1, self._session.width):
             number = self._again.popleft() if self._again else self._order.take()
             if number is None:

@@ -22,9 +22,9 @@ from lab.charts.sweep import pareto
 from lab.explorer import html, running, sections, session
 from lab.explorer.sections import section
 from lab.runs.compare import INTERVALS
-from lab.runs.metric import Metric
+from lab.runs.metric import Metric, censored_key
 from lab.runs.store import RunStore
-from lab.sweep.book import Course, Noted, Tuning, course, sweeps, tunings
+from lab.sweep.book import Course, Noted, Tuning, course, flags, sweeps, tunings
 from lab.sweep.page import MOST_DRAWN, NOT_DRAWN, figures
 from lab.sweep.result import differing, means
 from twinbed.text import counted
@@ -109,7 +109,8 @@ def _readable(frame: pd.DataFrame, metrics: Sequence[Metric]) -> tuple[pd.DataFr
 
 
 def _course(root: Path, sweep: Noted, kind: Kind) -> Course:
-    return course(root, sweep, [metric.key for metric in kind.metrics()])
+    metrics = kind.metrics()
+    return course(root, sweep, [*(metric.key for metric in metrics), *flags(metrics)])
 
 
 def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
@@ -142,12 +143,14 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
     table = means(frame, sweep.keys, shown)
     headings = {metric.key: metric.heading for metric in shown}
     spreads = {f"{key}_ci95": f"± {heading}" for key, heading in headings.items()}
+    bounds = {censored_key(key): f"{heading}: a lower bound" for key, heading in headings.items()}
+    table = table.drop(columns=[flag for flag in bounds if flag in table and not table[flag].any()])
     forms = {
         heading: st.column_config.NumberColumn(format=f"%.{max(metric.decimals, 1)}f")
         for metric in shown
         for heading in (headings[metric.key], spreads[f"{metric.key}_ci95"])
     }
-    st.dataframe(table.rename(columns=headings | spreads), hide_index=True, column_config=forms)
+    st.dataframe(table.rename(columns=headings | spreads | bounds), hide_index=True, column_config=forms)
     st.caption(html.markdown(INTERVALS if len(table) <= MOST_DRAWN else f"{INTERVALS} {NOT_DRAWN}"))
     for number, (heading, figure) in enumerate(figures(frame, sweep.keys, shown)):
         section(heading)

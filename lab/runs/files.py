@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from twinbed import BackendError
+from twinbed.writing import is_special
 
 
 def own_path(variable: str, name: str) -> Path:
@@ -39,6 +40,8 @@ def check_place(*files: Path | None, folder: Path | None = None, inputs: Iterabl
             why = f"{path.parent} is not yours to write to; choose another folder"
         elif path is not folder and path.is_dir():
             why = "it is a folder; name a file in it"
+        elif is_special(path):
+            why = "it is a device or a pipe; name a file"
         elif path is folder and path.exists() and not path.is_dir():
             why = "it is a file; name a folder"
         if why:

@@ -105,8 +105,14 @@ class Index:
     def files(self) -> list[str]:
         """Return the names of the files that this code has written; none if they cannot be listed."""
         with suppress(StoreError, OSError):
-            return [name for name in self._shelf.names() if name.startswith(f"rows-{code_sha256()[:10]}.")]
+            return [name for name in self._shelf.names() if name.startswith(_own())]
         return []
+
+    def forget_others(self) -> None:
+        """Remove the files that other code has written, so that it reads all manifests again."""
+        for name in self._shelf.names():
+            if not name.startswith(_own()):
+                self._shelf.remove(name)
 
     def read(self, files: Sequence[str]) -> pd.DataFrame:
         """Return the rows of files. If a run has several rows, the one read last counts."""
@@ -129,9 +135,14 @@ class Index:
         buffer = io.BytesIO()
         frame.to_parquet(buffer, index=False, compression="zstd")
         try:
-            self._shelf.write(f"rows-{code_sha256()[:10]}.{secrets.token_hex(8)}", buffer.getvalue())
+            self._shelf.write(f"{_own()}{secrets.token_hex(8)}", buffer.getvalue())
             for name in instead_of:
                 self._shelf.remove(name)
         except (StoreError, OSError):
             return False
         return True
+
+
+def _own() -> str:
+    """Return the beginning of the names of this code's files."""
+    return f"rows-{code_sha256()[:10]}."

@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import io
 import json
+import re
 import shutil
 import tempfile
 import time
@@ -48,6 +49,8 @@ _TOGETHER = 256
 kilobytes."""
 _DIGITS = indexing.DIGITS
 """Hex digits of a hash in an object's name."""
+_TABLE = re.compile(rf"[a-z][a-z0-9_]*\.[0-9a-f]{{{_DIGITS}}}\.parquet")
+"""The names of tables, as `_object` makes them."""
 _SAID, _GONE = ".said", "gone"
 
 
@@ -116,17 +119,17 @@ class ObjectStore(RunStore):
                 self._fs.rm_file(file)
 
     def sweep(self, older_s: float) -> int:
-        """Remove objects of at least this age that no manifest names."""
+        """Remove tables of at least this age that no manifest names. What else the bucket has stays."""
         now_s, left, found = time.time(), 0, self._found()
         for run_id, text in self._manifests(list(found)):
-            named = {MANIFEST}
+            named = set[str]()
             if text is not None:
                 _, run, _ = self._judged(run_id, text)
                 if run is None:
                     continue  # Damaged objects are left for people to examine.
-                named |= {_object(name, sha) for name, sha in run.manifest["tables"].items()}
+                named = {_object(name, sha) for name, sha in run.manifest["tables"].items()}
             for file, about in found[run_id].items():
-                if file not in named and now_s - _made_s(about) > older_s:
+                if file not in named and _TABLE.fullmatch(file) and now_s - _made_s(about) > older_s:
                     with self._spoken():
                         self._fs.rm_file(about["name"])
                     left += 1
@@ -229,6 +232,7 @@ class ObjectStore(RunStore):
         ]
         if len(frame) >= INDEX_FROM and (known.empty or done) and index.write(frame, files) and done:
             with suppress(Exception):
+                index.forget_others()  # They do not learn what is announced no longer.
                 self._fs.rm(done)
         there = frame[frame["stamp"] != _GONE]
         return there.astype({"seed": "int64"}) if there["seed"].notna().all() else there

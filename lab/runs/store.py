@@ -179,7 +179,14 @@ class RunStore:
 
     def open_all(self, run_ids: Sequence[str]) -> list[Run]:
         """Return the runs with exactly these ids. Raises StoreError if one does not exist."""
-        return [self._read(run_id) for run_id in run_ids]
+        try:
+            return [self._read(run_id) for run_id in run_ids]
+        except StoreError:
+            gone = [run_id for run_id in run_ids if not (self.root / run_id).exists()]
+            if not gone:
+                raise
+            cure = "a worker of another machine needs a --store that both reach: a shared folder, or a URL"
+            raise StoreError(f"{self.location}: there is no run {gone[0]}; {cure}") from None
 
     def shelf(self, name: str) -> Shelf:
         """Return the shelf of this name beside the runs. No run has a name that begins with a dot."""

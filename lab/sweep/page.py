@@ -14,7 +14,7 @@ from markupsafe import Markup
 from lab.ask.kind import Figure
 from lab.charts import sweep as charts
 from lab.runs.formats import grid
-from lab.runs.metric import Metric
+from lab.runs.metric import Metric, censored_key
 from lab.runs.page import bullets, facts_list, figure, page, section, table
 from lab.sweep.result import means, result
 from lab.sweep.rules import unbeaten
@@ -65,6 +65,8 @@ def figures(
     numeric = [key for key in varying if pd.api.types.is_numeric_dtype(frame[key])]
     for metric in metrics:
         title = metric.heading
+        flag = censored_key(metric.key)
+        bounds = " Some are lower bounds, without an interval." if flag in frame and frame[flag].any() else ""
         for key in (numeric or varying)[:1]:
             others = [name for name in varying if name != key]
             half = frame[f"{metric.key}_ci95"].fillna(0.0)
@@ -75,23 +77,31 @@ def figures(
             )
             draw = charts.lines if numeric else charts.bars
             drawn = draw(looks[[key, metric.key, "line", "low", "high"]], key, metric.key, title)
-            caption = "Means over the seeds, and their 95 % intervals."
+            caption = f"Means over the seeds, and their 95 % intervals.{bounds}"
             yield f"{metric.title} over {key}", Figure(title, caption, drawn)
         if len(varying) == 2:
             for policy, part in frame.groupby("policy", sort=False):
                 map_ = charts.heat(part[[*varying, metric.key]], varying[0], varying[1], metric.key, title)
-                yield f"{metric.title}: {policy}", Figure(title, "Means over the seeds.", map_)
-    if len(metrics) > 1:
-        yield _front(frame, varying, metrics[0], metrics[1])
+                yield f"{metric.title}: {policy}", Figure(title, f"Means over the seeds.{bounds}", map_)
+    judged = [metric for metric in metrics if metric.better != "neither"][:2]
+    if len(judged) == 2:
+        yield _front(frame, varying, *judged)
 
 
 def _front(frame: pd.DataFrame, varying: Sequence[str], one: Metric, two: Metric) -> tuple[str, Figure]:
-    signs = [1.0 if metric.better == "lower" else -1.0 for metric in (one, two)]
-    best = unbeaten(frame[[one.key, two.key]].to_numpy(float) * signs)
-    looks = frame.assign(line=frame["policy"], label=_labels(frame, [*varying, "policy"]), best=best)
+    costs = pd.DataFrame(index=frame.index)
+    for metric in (one, two):
+        costs[metric.key] = frame[metric.key] * (1.0 if metric.better == "lower" else -1.0)
+        if (flag := censored_key(metric.key)) in frame:
+            # What is at least so much may be much more.
+            costs.loc[frame[flag].to_numpy(bool), metric.key] = float("nan")
+    looks = frame.assign(line=frame["policy"], label=_labels(frame, [*varying, "policy"]))
+    looks["best"] = unbeaten(costs.to_numpy(float))
     titles = one.heading, two.heading
     drawn = charts.pareto(looks[[one.key, two.key, "line", "label", "best"]], one.key, two.key, titles)
-    caption = "Every point by two figures. No point beats those on the line in both."
+    caption = (
+        "Every point by two figures. No point beats those on the line in both; lower bounds are not on it."
+    )
     return "What one figure costs in the other", Figure("Pareto front", caption, drawn)
 
 

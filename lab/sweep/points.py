@@ -59,7 +59,7 @@ def points(scenario: Scenario, vary: Sequence[str], table: Path | None) -> list[
     refuse_too_many(len(rows) * math.prod(map(len, varied.values())), scenario.name)
     if any("seeds" in keys for keys in (varied, rows[0][1], scenario.vary)):
         raise ScenarioError(f"{scenario.name}: seeds are no key of a sweep; give them with --seeds")
-    made = []
+    made: dict[tuple[Value, ...], Point] = {}
     for where, row in rows:
         twice = set(row) & set(varied)
         if twice:
@@ -76,8 +76,12 @@ def points(scenario: Scenario, vary: Sequence[str], table: Path | None) -> list[
         combinations = itertools.product(*base.vary.values())
         for values, (_, variant) in zip(combinations, variants(base, "--vary"), strict=True):
             own = dict(zip(base.vary, map(_short, values), strict=True))
-            made.append(Point({**fixed, **own}, variant))
-    return made
+            point = Point({**fixed, **own}, variant)
+            # Its runs would count twice in the means, as if it had twice as many seeds.
+            if made.setdefault(tuple(point.values.values()), point) is not point:
+                told = " ".join(map("{}={}".format, point.values, point.values.values()))
+                raise ScenarioError(f"{where or scenario.name}: the point {told} is given twice")
+    return list(made.values())
 
 
 def seeds(text: str) -> Sequence[int]:

@@ -98,8 +98,8 @@ class _Course:
         self.failures: list[dict[str, Any]] = []
 
     def take(self, rows: pd.DataFrame, there: set[str]) -> None:
-        """Count rows of an earlier sweep whose runs are still in the store."""
-        for row in rows[rows["run"].isin(there)].to_dict("records"):
+        """Count rows of an earlier sweep with these seeds whose runs are still in the store."""
+        for row in rows[rows["run"].isin(there) & rows["seed"].isin(self._plan.seeds)].to_dict("records"):
             self._count({str(key): value for key, value in row.items()})
 
     def lacks(self, point: int, seed: int) -> bool:
@@ -134,8 +134,10 @@ class _Course:
         self._book.add(rows)
 
     def _count(self, row: dict[str, Any]) -> None:
-        self._has.add((row["cell"], row["seed"]))
-        if self._until is None or row.get(censored_key(self._until.metric)):
+        place = row["cell"], row["seed"]
+        again = place in self._has  # A unit is made whole, also if the store has some of its runs.
+        self._has.add(place)
+        if again or self._until is None or row.get(censored_key(self._until.metric)):
             return  # A lower bound says nothing about the width of an interval.
         value = row[self._until.metric]
         if not math.isnan(value):

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from lab.ask.scenario import paths_in, with_paths
+from lab.ask import policy
+from lab.ask.scenario import with_paths
 from lab.runs.compare import INTERVALS, column, mean_ci95
 from lab.runs.formats import Column, Result, grid
 from lab.runs.metric import Metric
+from lab.runs.runner import files_of
 from lab.sweep.book import Tuning
 from lab.sweep.result import currency_of
 from lab.sweep.rules import unbeaten
@@ -66,11 +68,9 @@ def result(
 def scenario_text(question: Question, best: Trial) -> str:
     """Return a scenario file with the best trial's values. Its paths are absolute."""
     scenario = tuned_scenario(question, best)
-    scenario = with_paths(
-        scenario,
-        {path: str(Path(path).absolute()) for path in paths_in(scenario).values() if Path(path).exists()},
-    )
-    raw = scenario.model_dump(mode="json", exclude_unset=True) | {"policies": list(scenario.policies)}
+    places = {path: str(Path(path).absolute()) for path in files_of(scenario)}
+    raw = with_paths(scenario, places).model_dump(mode="json", exclude_unset=True)
+    raw["policies"] = [policy.parse(text).with_file_at(places).text for text in scenario.policies]
     head = f"# Found by twinbed tune: {_about(question)}; {question.trials} trials.\n"
     return head + yaml.safe_dump(raw, sort_keys=False, allow_unicode=True)
 

@@ -149,6 +149,10 @@ BAD = {
     ),
     "only a time": ("time\n0\n1\n", "no container column after 'time'"),
     "memory only": ("time,web.memory_mib\n0,1\n1,1\n", "no CPU column"),
+    "misspelt unit": (
+        "time,web,web.memory\n0,1,5\n1,1,5\n",
+        "unknown column 'web.memory'; expected NAME.UNIT",
+    ),
     "memory while absent": (
         "time,web,web.memory_mib\n0,,5\n1,1,5\n",
         "line 2: container 'web' has memory_bytes but no CPU",

@@ -50,6 +50,10 @@ def test_times_that_were_rounded_are_still_regular(tmp_path):
         ("t_s,rps\n0,1\n1,1\n2,1\n1.5,1\n4,1\n", "line 5: time 1.5 s after 2 s, expected increasing"),
         ("t_s,rps\n0,1\n1,1\n2,1\n4,1\n5,1\n", "line 5: time 4 s after 2 s, expected increasing"),
         ("t_s,rps\n0,1\nx,1\n", "line 3, column t_s: 'x', expected a finite number"),
+        (
+            "timestamp,rps\n1774740000000,1\n1774740060000,2\n",
+            "line 2, column timestamp: '1774740000000', expected seconds; divide milliseconds by 1000",
+        ),
         ("time,rps\n2024-05-01,1\nsoon,1\n", "line 3, column time: 'soon', expected an ISO 8601 time"),
     ],
 )

@@ -65,3 +65,10 @@ def test_a_name_of_any_length_can_be_written(tmp_path):
     file = tmp_path / ("n" * 251 + ".csv")
     assert write_bytes(file, b"whole") == 5
     assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BackendError, match=r"pipe: cannot be written \(it is a device or a pipe\)"):
+        write_bytes(tmp_path / "pipe", b"new")
+    assert (tmp_path / "pipe").is_fifo()

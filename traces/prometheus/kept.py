@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from traces.prometheus.workloads import Owner
 from traces.schema import LARGEST, MOST_READ_CELLS
 from twinbed import TraceError
 from twinbed.text import continued
+from twinbed.writing import write_whole
 
 SUFFIX = ".in-force.parquet"
 
@@ -52,16 +54,14 @@ def beside(path: Path) -> Path:
 def write(history: ClusterHistory, path: Path) -> None:
     """Write the trace to `path` and the settings and events beside it, each file whole or not at all.
 
-    If the trace cannot be written, or the program is interrupted, the file beside it is removed, too. Raises
-    BackendError as traces.parquet.write does.
+    If one cannot be written, or the program is interrupted, older files stay. Raises BackendError.
     """
-    other = beside(path)
-    try:
-        parquet.write_table(_table(history), other)
+
+    def both(file: BinaryIO) -> None:
+        parquet.encode(_table(history), file)
         parquet.write(history.trace, path)
-    except BaseException:
-        other.unlink(missing_ok=True)
-        raise
+
+    write_whole(beside(path), both)
 
 
 def read(path: Path, max_cells: int = MOST_READ_CELLS) -> ClusterHistory:
@@ -80,7 +80,7 @@ def read_beside(
             raise TraceError(f"{path}: not what `twinbed traces import` writes beside a trace")
         head = _head(path, file.schema_arrow)
         if head.containers != containers or len(head.owners) != len(containers):
-            raise TraceError(f"{path}: its containers are not those of the trace beside it")
+            raise TraceError(f"{path}: its containers are not those of the trace beside it; remove this file")
         table = file.read(list(_SCHEMA.names)).cast(_SCHEMA)
         table.validate(full=True)
         if any(column.null_count for column in table.columns):

@@ -49,6 +49,8 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
 }
 """Value column → the trace's quantity, and its amount per unit (cpu_percent: percent of one core)."""
 
+_STEMS = {name.partition("_")[0] for name in COLUMNS}
+
 _TOLERANCE = 0.01
 """Share of an interval by which a stamp may miss its place: for rounded decimals, not lost samples."""
 
@@ -149,7 +151,7 @@ def _wide(
     path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, max_cells: int, fill: Fill | None
 ) -> UsageTrace:
     time_name = str(frame.columns[0])
-    targets = [_target(str(name)) for name in frame.columns[1:]]
+    targets = [_target(path, str(name)) for name in frame.columns[1:]]
     containers = tuple(dict.fromkeys(container for container, _, _ in targets))
     if not containers:
         raise TraceError(f"{path}: no container column after {time_name!r}")
@@ -184,12 +186,14 @@ def _wide(
     return _trace(path, containers, apps, float(times[0]), interval_s, present, cells, fill)
 
 
-def _target(column: str) -> tuple[str, str, float]:
+def _target(path: Path, column: str) -> tuple[str, str, float]:
     """Return (container, quantity, unit) of a wide column. NAME is CPU in cores; NAME.SUFFIX is what SUFFIX
-    says."""
+    says. Raises TraceError for a suffix that is nearly one of COLUMNS."""
     name, dot, suffix = column.rpartition(".")
     if dot and name.strip() and suffix in COLUMNS:
         return (name.strip(), *COLUMNS[suffix])
+    if dot and suffix.partition("_")[0].lower() in _STEMS:
+        raise TraceError(f"{path}: unknown column {column!r}; expected NAME.UNIT with {', '.join(COLUMNS)}")
     return (column, *COLUMNS["cpu_cores"])
 
 

@@ -96,6 +96,13 @@ def test_sql_answers_from_all_runs(twinbed, run):
     assert ended.rows == [{"run": run.id, "n": 80}]
 
 
+def test_lists_that_sql_makes_are_shown(twinbed, run):
+    ended = twinbed(
+        "runs", "query", "SELECT [1, 2, 3] AS some, list(id) AS ids FROM runs", "--format", "json"
+    )
+    assert ended.rows == [{"some": "[1, 2, 3]", "ids": f"['{run.id}']"}]
+
+
 def test_an_empty_store_says_what_it_lacks(twinbed):
     assert twinbed("runs", "query", "SELECT 1").refused.endswith("make one, or name another --store")
 

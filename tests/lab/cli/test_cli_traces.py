@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from control.allocator import POLICIES
+from lab.ask.policy import parse
 from tests.lab.connect.made_up import CPU, START_S, answering, container, steady
 from tests.lab.connect.servers import http_server
 from traces import parquet
@@ -131,6 +132,14 @@ def test_every_parameter_of_every_policy_is_listed_with_unit_default_range_and_r
     assert {row["policy"] for row in rows} == set(POLICIES)
     rows = [row for row in rows if row["policy"] != "unlimited"]
     assert all(row["unit"] and row["why"] and row["range"] and row["default"] for row in rows)
+
+
+def test_a_default_is_written_as_the_command_line_takes_it(twinbed):
+    for row in twinbed("policies", "show", "--format", "json").rows:
+        if row["parameter"] is not None:
+            parse(f"{row['policy']}:{row['parameter']}={row['default']}")
+    rows = twinbed("policies", "show", "tiresias", "--format", "json").rows
+    assert {row["parameter"]: row["default"] for row in rows}["thresholds_gpu_s"] == "[3600.0]"
 
 
 def test_a_policy_without_parameters_says_so(twinbed):

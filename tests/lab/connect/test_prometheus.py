@@ -258,6 +258,13 @@ def test_the_window_lies_on_multiples_of_the_step():
             window_of(HistoryQuestion("", start_s, START_S + 600, step_s))
 
 
+def test_what_rarely_changes_is_asked_for_within_the_servers_look_back():
+    with http_server(answering({CPU: [(container("web-0"), steady())]})) as url:
+        for step_s, rarely_s in ((45.0, 270), (200.0, 200), (30.0, 300)):
+            history = fetch(Access(url), HistoryQuestion("", START_S, START_S + 3600, step_s))
+            assert f"settings and events every {rarely_s} s." in history.trace.notes[0]
+
+
 def test_a_token_goes_over_tls_to_a_server_whose_certificate_is_given(tmp_path):
     pem, token = certificate(tmp_path), tmp_path / "token"
     token.write_text("open-sesame\n")

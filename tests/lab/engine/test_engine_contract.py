@@ -185,6 +185,39 @@ def test_every_group_is_begun_before_the_shortest_goes_on():
     assert engine.begun == [0, 2, 4, 3, 5, 1]
 
 
+class Fragile(Scripted):
+    """An engine of two workers that die together, and whose first answer after a unit begins is none.
+
+    deaths: the units under way at each death.
+    """
+
+    width = 2
+
+    def __init__(self):
+        super().__init__()
+        self.deaths, self._under_way, self._new = [], {}, False
+
+    def submit(self, number, unit):
+        self._under_way[number], self._new = unit, True
+
+    def ended(self):
+        if self._new:
+            self._new = False
+            return []
+        under_way, self._under_way = self._under_way, {}
+        if not any(unit.asked for unit in under_way.values()):
+            return [Outcome(number, "") for number in under_way]
+        self.deaths.append(sorted(under_way))
+        return [Outcome(number, error=BackendError("died"), lost=True) for number in under_way]
+
+
+def test_a_unit_that_was_lost_is_repeated_alone():
+    engine = Fragile()
+    ended = {outcome.number: outcome.error for outcome in run(engine, [Unit(n == 1) for n in range(6)], None)}
+    assert engine.deaths == [[0, 1], [1], [1]]
+    assert [number for number, error in ended.items() if error] == [1]
+
+
 class TestDask:
     """Failures that only an engine over the network can have."""
 

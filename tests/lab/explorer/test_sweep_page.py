@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from lab.ask.scenario import build
+from lab.cluster.metrics import METRICS
 from lab.engine.local import Local
 from lab.runs.store import RunStore
 from lab.sweep.book import Tuning, course, note_tuning, sweeps
@@ -98,6 +101,20 @@ def test_a_sweep_that_goes_on_shows_what_it_has(open_sweep, tmp_path):
     sweep(plan(), store, Local(1), resume=True)
     app.run()
     assert "Ended" in progress(app)
+
+
+def test_a_mean_over_lower_bounds_is_told_as_one(open_sweep, swept, tmp_path, monkeypatch):
+    shutil.copytree(swept.root, tmp_path / "runs")
+    (file,) = (tmp_path / "runs").glob(".sweeps/*/metrics.parquet")
+    pd.read_parquet(file).assign(jct_mean_s_censored=True).to_parquet(file)
+    metrics = tuple(replace(metric, may_be_bound=metric.key == "jct_mean_s") for metric in METRICS)
+    monkeypatch.setattr("lab.cluster.metrics.METRICS", metrics)
+    app = open_sweep(tmp_path / "runs")
+    app.multiselect(key=f"sweep_figures_{plan().id}").set_value(["jct_mean_s", "cost_usd"]).run()
+    assert not app.exception
+    table = app.dataframe[0].value
+    assert table.filter(like=": a lower bound").sum().to_list() == [8]
+    assert table.filter(like="± JCT mean").isna().all(axis=None)
 
 
 def test_a_tuning_shows_its_best_its_front_and_how_sure_it_is(open_sweep, tmp_path):

@@ -26,6 +26,8 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, mon
     refused("there is no folder", into=file / "folder")
     refused("it is a folder", folder)
     refused("it is a file", into=file)
+    os.mkfifo(tmp_path / "pipe")
+    refused("it is a device or a pipe", tmp_path / "pipe")
     refused("it is to be written twice", file, tmp_path / "folder" / ".." / "file")
     refused("it is read, too", file, inputs=(file,))
     monkeypatch.setattr(os, "access", lambda *_, **__: False)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from lab.runs.stores import store_at
 from lab.runs.upkeep import Tags, age_s, collect, remove, size, usage
 from tests.lab.runs.test_run_store import manifest, tables
 from twinbed import ScenarioError, StoreError
@@ -28,6 +29,17 @@ def test_a_removed_run_leaves_no_tag_for_a_new_one_of_its_id(aged):
     Tags(aged).add("a-1", "paper")
     remove(aged, ["a-1", "b-1"])
     assert (aged.names(), Tags(aged).all()) == (["a-2", "a-3"], {})
+
+
+def test_what_a_bucket_has_beside_runs_stays(tmp_path):
+    pytest.importorskip("fsspec", reason="the extra scale is not installed")
+    bucket = store_at(f"memory://{tmp_path.name}")
+    run = bucket.publish(manifest(), tables())
+    for name in ("train.csv", "part.0.parquet"):
+        bucket.shelf("data-sets").write(name, b"1")
+    bucket.shelf(run.id).write("notes.txt", b"mine")
+    assert bucket.sweep(-1.0) == 0
+    assert bucket.shelf("data-sets").names() == ["part.0.parquet", "train.csv"]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,18 @@ def test_a_key_cannot_be_varied_twice(dice, tmp_path):
         points(dice, ["dice.throws=1", "dice.throws=2"], None)
 
 
+def test_a_point_is_there_once_or_its_runs_would_count_twice(dice, tmp_path):
+    table = tmp_path / "points.csv"
+    table.write_text("dice.throws,title\n5,a\n7,a\n5,a\n")
+    with pytest.raises(ScenarioError, match=r"line 4: the point dice\.throws=5 title=a is given twice"):
+        points(dice, [], table)
+    with pytest.raises(ScenarioError, match=r"the point machine\.restart_s=1\.0 is given twice"):
+        points(build({"name": "t", "trace": {"source": "x"}}), ["machine.restart_s=1,1.0"], None)
+    varied = build({"name": "throws", "dice": {}, "vary": {"dice.throws": [5, 5]}})
+    with pytest.raises(ScenarioError, match=r"throws: the point dice\.throws=5 is given twice"):
+        points(varied, [], None)
+
+
 @pytest.mark.parametrize(("text", "made"), [("0:3", [0, 1, 2]), (":2", [0, 1]), ("7", [7]), ("1,5", [1, 5])])
 def test_seeds_are_a_range_or_a_list(text, made):
     assert list(seeds(text)) == made

@@ -12,9 +12,10 @@ from lab.ask.scenario import with_overrides
 from lab.engine.running import ATTEMPTS
 from lab.runs.compare import BOUNDS
 from lab.runs.formats import table
+from lab.runs.metric import Metric
 from lab.runs.store import RunStore
 from lab.sweep.book import Book
-from lab.sweep.page import document
+from lab.sweep.page import document, figures
 from lab.sweep.plan import Shard, SweepPlan
 from lab.sweep.points import Point, points
 from lab.sweep.result import chosen, means, result, write
@@ -160,6 +161,26 @@ def test_a_point_with_a_narrow_interval_gets_no_more_seeds(dice, store, here):
     assert swept.left_out == 35
 
 
+def test_seeds_that_are_not_asked_for_do_not_stop_those_that_are(dice, store, here):
+    made = points(dice, [], None)
+    sweep(SweepPlan("throws", made, range(6)), store, here)
+    more = sweep(
+        SweepPlan("throws", made, range(6, 20)), store, here, resume=True, until=Until("mean_pips", 9.0)
+    )
+    assert sorted(set(more.frame["seed"])) == [6, 7, 8, 9, 10]
+
+
+def test_a_run_that_is_made_again_counts_once_in_the_stop_rule(dice, store, here):
+    made = points(dice, [], None)
+    first = sweep(SweepPlan("throws", made, range(4)), store, here).frame
+    for run in first.query("(policy == 'fair') == (seed < 2)")["run"]:
+        store.remove(run)
+    again = sweep(
+        SweepPlan("throws", made, range(20)), store, here, resume=True, until=Until("mean_pips", 9.0)
+    )
+    assert sorted(set(again.frame["seed"])) == [0, 1, 2, 3, 4]
+
+
 def test_a_rule_on_a_metric_without_values_is_told(plan, store, here):
     swept = sweep(plan, store, here)
     watched = plan.kind.metrics()[:1]
@@ -229,12 +250,34 @@ def test_a_store_that_refuses_a_run_ends_the_sweep(plan, store, here, monkeypatc
     assert tried == [0] * ATTEMPTS
 
 
+def test_a_store_that_workers_do_not_share_is_told(plan, store, here, monkeypatch, tmp_path):
+    monkeypatch.setattr("lab.runs.runner.store_at", lambda _: RunStore(tmp_path / "of a worker"))
+    with pytest.raises(StoreError, match=r"there is no run throws-.*; .* a --store that both reach"):
+        sweep(plan, store, here)
+
+
 def test_the_page_has_lines_and_a_heat_map(dice, store, here):
     made = points(dice, ["dice.throws=10,40", "title=<b>,c"], None)
     page = document(swept := sweep(SweepPlan("throws", made, range(2)), store, here), chosen(swept, []))
     assert "Mean over dice.throws" in page
     assert "Mean: loaded" in page
     assert "<b>" not in page
+
+
+def test_the_front_has_no_lower_bound_and_no_figure_that_judges_nothing():
+    cost, wait, size = (
+        Metric(key, key, "1", 1, better, "", may_be_bound=key == "wait")
+        for key, better in (("cost", "lower"), ("wait", "lower"), ("size", "neither"))
+    )
+    runs = pd.DataFrame(
+        {"k": [1, 2], "policy": "a", "seed": 0, "size": [1.0, 2.0], "cost": [1.0, 2.0], "wait": [0.1, 5.0]}
+    ).assign(wait_censored=[True, False])
+    *_, (heading, front) = figures(runs, ["k"], [size, cost, wait])
+    (rows,) = front.chart.to_dict()["datasets"].values()
+    assert heading == "What one figure costs in the other"
+    assert {row["label"]: row["best"] for row in rows} == {"k=1 a": False, "k=2 a": True}
+    assert [title for title, _ in figures(runs, ["k"], [size, cost])] == ["size over k", "cost over k"]
+    assert "lower bounds" in dict(figures(runs, ["k"], [wait]))["wait over k"].caption
 
 
 def test_the_front_has_what_none_beats():
@@ -324,6 +367,12 @@ class TestVerb:
     )
     def test_a_wrong_option_is_refused_before_anything_is_run(self, file, twinbed, options, problem):
         assert twinbed("sweep", file, *options).refused.startswith(problem)
+
+    def test_the_file_of_points_is_not_overwritten(self, file, twinbed, tmp_path):
+        (tmp_path / "points.csv").write_text("dice.throws\n5\n")
+        command = ("sweep", file, "--points", tmp_path / "points.csv", "--out", tmp_path / "points.csv")
+        assert "it is read, too" in twinbed(*command).refused
+        assert (tmp_path / "points.csv").read_text() == "dice.throws\n5\n"
 
     def test_without_the_extra_one_line_names_it(self, file, twinbed, monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "distributed", None)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from lab.ask.scenario import build, load
 from lab.containers.metrics import BY_KEY
@@ -16,6 +17,7 @@ from lab.sweep.book import note_tuning, tunings
 from lab.sweep.plan import SweepPlan
 from lab.sweep.points import points
 from lab.sweep.rules import Limit
+from tests.lab.ask.test_own_policies import CODE
 from tests.lab.kinds import dice as dice_kind
 from twinbed import BackendError, ScenarioError
 
@@ -167,6 +169,15 @@ def test_the_scenario_file_asks_for_the_best(question, tmp_path):
     (tmp_path / "best.yaml").write_text(scenario_text(asked, trial))
     scenario = load(tmp_path / "best.yaml")
     assert (scenario.dice.throws, scenario.seeds, scenario.policies) == (123, [0, 1, 2, 3, 4], ["fair"])
+
+
+def test_the_scenario_file_finds_the_users_own_policy_from_any_folder(tmp_path, monkeypatch):
+    (tmp_path / "follow.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    own = build({"name": "t", "trace": {"source": "x"}, "policies": ["follow.py:Follow"]})
+    asked = Question(own, "cost", 1, [], [], trials=1, seeds=[0])
+    kept = yaml.safe_load(scenario_text(asked, Trial(0, {"Follow.headroom": 2.5})))
+    assert kept["policies"] == [f"{tmp_path}/follow.py:Follow(headroom=2.5)"]
 
 
 def test_a_price_is_told_in_the_scenarios_currency():

@@ -350,6 +350,19 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_older_history_survives_a_write_that_is_interrupted(tmp_path, monkeypatch) -> None:
+    kept.write(replicas(), tmp_path / "shop.parquet")
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kept.parquet, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kept.write(history(USED), tmp_path / "shop.parquet")
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 def test_a_file_beside_another_trace_is_refused(tmp_path) -> None:
     kept.write(replicas(), tmp_path / "shop.parquet")
     kept.parquet.write(history(USED).trace, tmp_path / "shop.parquet")
