@@ -191,10 +191,10 @@ def again(
 
 def admitted(predicted: Sequence[float], budget_usd: float) -> list[bool]:
     """Return the jobs, in order of arrival, that may run: those whose predicted cost fits into the rest of
-    the budget. A job that does not fit is skipped, and leaves room for later ones."""
+    the budget. A job that does not fit, or has no cost (infinite), leaves room for later ones."""
     left, answer = budget_usd, []
     for usd in predicted:
-        answer.append(usd <= left + CLOSE)
+        answer.append(usd < np.inf and usd <= left + CLOSE)
         left -= usd if answer[-1] else 0.0
     return answer
 

@@ -121,8 +121,3 @@ def auc(score: Real, good: np.ndarray) -> float:
         return float("nan")
     ranks = rankdata(score)
     return float((ranks[good].sum() - positives * (positives + 1) / 2) / (positives * negatives))
-
-
-def coverage(low: Real, high: Real, true: Real) -> float:
-    """Return the share of rows whose true value is within its interval."""
-    return float(np.mean((low <= true) & (true <= high)))

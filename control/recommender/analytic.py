@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.jobs import Candidates, Job, Real, Whole
+from control.jobs import Real, Whole
 from control.recommender.plain_search import FirstChoice
 from control.recommender.ports import Observations, Recommendation, Request
 from control.recommender.ranking import Prediction, best_first, ranked
@@ -68,13 +68,13 @@ class Level:
     deviation: float
 
 
-def level(job: Job, candidates: Candidates) -> Level | None:
+def level(request: Request) -> Level | None:
     """Return the level of a job's time, from the CPU time per sample of its local run, divided among all
-    vCPUs.
+    vCPUs, after the start of the workers.
 
     Returns None without a local run, without the number of samples, or without CPU time.
     """
-    run = job.local_run
+    job, run, candidates = request.job, request.job.local_run, request.candidates
     if run is None or not np.isfinite(job.samples):
         return None
     cores = float(run.cpu_cores.mean(axis=0).sum())
@@ -82,5 +82,5 @@ def level(job: Job, candidates: Candidates) -> Level | None:
     if not cores > 0 or not np.isfinite(vcpus).all():
         return None
     core_s_per_sample = cores * float(np.median(run.step_s)) / (run.batch * run.cpu_cores.shape[1])
-    work = np.log(core_s_per_sample * job.samples)
-    return Level(float(work - np.log(vcpus).mean()), DEVIATION)
+    time_s = request.startup_s + core_s_per_sample * job.samples / vcpus
+    return Level(float(np.log(time_s).mean()), DEVIATION)

@@ -1,8 +1,8 @@
 """Ernest: a job's time on m machines from a few small runs, by non-negative least squares per instance type.
 
-For: t = θ0 + θ1 · s/m + θ2 · log m + θ3 · m, with s the share of the data, fitted to the trials on each type.
-Not for: types without trials. Source: Ernest (Venkataraman et al., NSDI 2016) §3. The share of the data is
-the candidates' parameter `data_share`; it is 1 if they have no such parameter.
+For: t = θ0 + θ1 · s/m + θ2 · log m + θ3 · m, with s the share of the data, fitted to the trials on each type
+with each batch size. Not for: types without trials. Source: Ernest (Venkataraman et al., NSDI 2016) §3. The
+share of the data is the candidates' parameter `data_share`; it is 1 if they have no such parameter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from control.jobs import Real, Whole
+from control.jobs import Candidates, Names, Real, Whole
 from control.recommender.ports import (
     Observations,
     Proposal,
@@ -80,7 +80,7 @@ class ErnestSearch:
             return all_tried(self.request, observed)
         for row in _plan(self.request):
             if left[row]:
-                name = self.request.candidates.name[row]
+                name = _kinds(self.request.candidates)[row]
                 return Proposal(int(row), f"one of {TRIALS_PER_TYPE} counts of {name} for its fit")
         rows, predicted = _predict(self.request, observed)
         if not rows.size:
@@ -91,15 +91,21 @@ class ErnestSearch:
         return Proposal(row, f"best of {rows.size} predictions")
 
 
+def _kinds(candidates: Candidates) -> Names:
+    """Return type and batch size of each candidate; there is a fit for each pair."""
+    batch = [f", batch {size:g}" if size > 0 else "" for size in candidates.batch.tolist()]
+    return np.char.add(candidates.name, batch)
+
+
 def _plan(request: Request) -> list[int]:
     """Return the smallest, middle and largest cluster of each type, the cheapest type first."""
-    candidates = request.candidates
+    candidates, kinds = request.candidates, _kinds(request.candidates)
     unit_price = candidates.price_usd_h / candidates.count
-    least = {name: float(unit_price[candidates.name == name].min()) for name in candidates.name.tolist()}
+    least = {name: float(unit_price[kinds == name].min()) for name in kinds.tolist()}
     planned: list[int] = []
     # Types of equal price are ordered by name, so that every process begins with the same one.
     for name in sorted(least, key=lambda name: (least[name], name)):
-        rows = np.flatnonzero(candidates.name == name)
+        rows = np.flatnonzero(kinds == name)
         rows = rows[np.argsort(candidates.count[rows], kind="stable")]
         picked = np.linspace(0, rows.size - 1, min(TRIALS_PER_TYPE, rows.size)).round().astype(int)
         planned += rows[picked].tolist()
@@ -109,7 +115,7 @@ def _plan(request: Request) -> list[int]:
 def _predict(request: Request, observed: Observations) -> tuple[Whole, Prediction]:
     """Return the affordable candidates that have a fit, int64[k], and their predictions. A type with enough
     trials has a fit for all its candidates; any other type only for the width that was tried."""
-    candidates = request.candidates
+    candidates, kinds = request.candidates, _kinds(request.candidates)
     n = len(candidates)
     share = candidates.parameters.get("data_share", np.ones(n))
     machines = candidates.count.astype(np.float64)
@@ -117,11 +123,11 @@ def _predict(request: Request, observed: Observations) -> tuple[Whole, Predictio
     covered = np.zeros(n, dtype=np.bool_)
     reasons = np.full(n, "", dtype=object)
     ended, time_s = observed.candidate[observed.ok], observed.time_s[observed.ok]
-    for name in sorted(set(candidates.name[ended].tolist())):
-        of_type = candidates.name[ended] == name
+    for name in sorted(set(kinds[ended].tolist())):
+        of_type = kinds[ended] == name
         tried, measured = ended[of_type], time_s[of_type]
         theta = fit(machines[tried], share[tried], measured)
-        rows = np.flatnonzero(candidates.name == name)
+        rows = np.flatnonzero(kinds == name)
         if np.unique(np.column_stack((machines[tried], share[tried])), axis=0).shape[0] < _LEAST_POINTS:
             rows = rows[machines[rows] == machines[tried[0]]]
         predicted = terms(machines[rows], np.ones(rows.size)) @ theta

@@ -79,6 +79,7 @@ class Request:
     observed: trials of this job; their positions are positions in `candidates`.
     expected_s: times of the job by an analytic model, s, float64[n], NaN where the model does not apply; None
         if there is no model.
+    startup_s: time before a worker works, s; part of the times of trials.
     asked: candidates that may be chosen, bool[n]; the others only show how trials on them went. None: all.
 
     Raises ScenarioError for a bound that is not positive, InvariantError for expected times of another
@@ -94,6 +95,7 @@ class Request:
     history: History | None = None
     observed: Observations = field(default_factory=no_observations)
     expected_s: Real | None = None
+    startup_s: float = 0.0
     asked: Flags | None = None
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ from control.recommender.ports import (
 )
 from control.recommender.posterior import Posterior, condition
 from control.recommender.prior import Prior, fit_prior
-from control.recommender.ranking import Prediction, ranked
+from control.recommender.ranking import Prediction, over_bounds, ranked
 from control.recommender.trust import belief
 
 DRAWS = 800
@@ -75,7 +75,7 @@ class Transfer:
 
 
 def _prior(request: Request) -> Prior:
-    known_level = level(request.job, request.candidates)
+    known_level = level(request)
     past = belief(request.history)
     prior = fit_prior(request.history, request.candidates, known_level, past.trust, request.job.name)
     return replace(prior, width=past.width)
@@ -130,6 +130,10 @@ class TransferSearch:
             return stop(self.request, observed, why)
         # The likelier hypothesis decides alone. If it is wrong, its trial soon makes it the less likely one.
         likelier = int(probability.argmax())
+        if not (kept.any() or possible[likelier]):
+            bounded = replace(self.request, deadline_s=self._limit_s(observed))
+            closest = rows[over_bounds(bounded, Prediction(*posterior.summary(), ()))[rows].argmin()]
+            return Proposal(int(closest), "no cluster is expected to keep the bounds; this one comes closest")
         little = expected_gain(draws[likelier], value, max(self.far), near=0.0)
         place = int((gains[likelier] + _LITTLE * little).argmax())
         reason = f"expected to take {gains[likelier][place]:.1%} off what is left to gain"
@@ -177,6 +181,10 @@ class TransferSearch:
         log_price = np.log(self.prior.candidates.price_usd_h / 3600)
         return log_price if self.request.objective is Objective.COST else np.zeros_like(log_price)
 
+    def _limit_s(self, observed: Observations) -> float:
+        """Return the deadline, or the time-out that runs seem to have had if that is shorter, s."""
+        return min(self.request.deadline_s, time_limit(self.request.history, observed))
+
     def _shortlist(self, posterior: Posterior, left: Whole) -> Whole:
         """Return the candidates among `left` that may be the best, in their order."""
         if left.size <= SHORTLIST:
@@ -189,7 +197,7 @@ class TransferSearch:
         self, posterior: Posterior, rows: Whole, observed: Observations, generator: np.random.Generator
     ) -> Real:
         """Return joint draws of the log objective, float64[DRAWS, n'], inf beyond the bounds."""
-        limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
+        limit_s = self._limit_s(observed)
         log_price = np.log(self.prior.candidates.price_usd_h[rows] / 3600)
         least = physics.least_log_time(self.prior.candidates, observed, self.request.history)[rows]
         drawn = np.maximum(posterior.draw(rows, DRAWS, generator), least)

@@ -149,7 +149,7 @@ class Gcloud:
                 name,
                 f"--zone={self._zone}",
                 f"--source-instance-template={self._template}",
-                f"--machine-type={order.kind.name}",
+                f"--machine-type={order.kind.name.removeprefix(f'{order.kind.provider}/')}",
                 f"--labels={OWNER}={order.owner},{TOKEN}={order.token}",
                 f"--max-run-duration={math.ceil(order.lease_s)}s",
                 "--instance-termination-action=DELETE",
@@ -196,11 +196,15 @@ class Gcloud:
         rows = self._listed(owner, token)
         if not rows:
             return
+        problem = ""
         for zone in sorted({_zone(row) for row in rows}):
             names = [row["name"] for row in rows if _zone(row) == zone]
-            self._run("delete", *names, f"--zone={zone}", "--delete-disks=all", "--quiet")
+            try:
+                self._run("delete", *names, f"--zone={zone}", "--delete-disks=all", "--quiet")
+            except BackendError as error:  # An instance may have ended by itself meanwhile.
+                problem = f" ({error})"
         if left := [row["name"] for row in self._listed(owner, token)]:
-            raise BackendError(f"gcloud did not delete {', '.join(left)}")
+            raise BackendError(f"gcloud did not delete {', '.join(left)}{problem}")
 
     def held(self, owner: str) -> tuple[Held, ...]:
         """Return the owner's instances in all zones, including stopped ones."""

@@ -90,3 +90,11 @@ def test_every_public_trace_of_spot_machines_is_read(public_data: Data):
 def test_a_number_between_unusual_blanks_is_a_number(tmp_path: Path):
     t_s, machines = prices.availability(written(tmp_path, "t_s,available\n0,4\x1e\n10,2\n"))
     assert (t_s.tolist(), machines.tolist()) == ([0.0, 10.0], [4.0, 2.0])
+
+
+def test_a_market_in_another_currency_is_refused_and_not_taken_for_dollars(tmp_path: Path):
+    text = "t_s,zone,available,spot_usd_h\n0,a,1,0.5\n"
+    assert prices.market(written(tmp_path, text))["a"][2].tolist() == [0.5]
+    text = "t_s,zone,available,spot_usd_h,currency\n0,a,1,0.5,EUR\n"
+    with pytest.raises(TraceError, match=r"history\.csv: column 'currency' is unknown; .*in USD per hour"):
+        prices.market(written(tmp_path, text))

@@ -101,9 +101,10 @@ def availability(path: Path) -> tuple[Real, Real]:
     The columns are t_s and available; times must ascend. Raises TraceError, which names file, line and
     column.
     """
-    if "zone" in table.header(path):
+    if told := [name for name in table.header(path) if name in ("zone", "spot_usd_h")]:
         raise TraceError(
-            f"{path}: column zone: give a file for each zone, or take it as a scenario's cloud.trace"
+            f"{path}: column {told[0]}: give a file for each zone, and prices as options, or take it as a "
+            "scenario's cloud.trace"
         )
     frame = table.read_known(path, ("t_s", "available"), ("t_s", "available"))
     t_s, available = frame["t_s"].to_numpy(np.float64), frame["available"].to_numpy(np.float64)
@@ -116,10 +117,15 @@ def market(path: Path) -> dict[str, tuple[Real, Real, Real]]:
     """Return zone → float64[n] three times: seconds, machines available and spot price from then on, USD per
     hour.
 
-    The columns are t_s, zone, available and spot_usd_h; the times of a zone must ascend. Raises TraceError,
-    which names file, line and column.
+    The columns are t_s, zone, available and spot_usd_h alone; the times of a zone must ascend. Raises
+    TraceError, which names file, line and column.
     """
     numbers = ("t_s", "available", "spot_usd_h")
+    if others := [name for name in table.header(path) if name not in (*numbers, "zone")]:
+        raise TraceError(
+            f"{path}: column {others[0]!r} is unknown; leave it out: a market has t_s, zone, available, and "
+            "spot_usd_h, which is in USD per hour"
+        )
     frame = table.read_known(path, (*numbers, "zone"), numbers, zone="str")
     for column, wrong, expected in (
         ("available", frame["available"] < 0, "zero or more machines"),

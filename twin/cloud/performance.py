@@ -27,17 +27,15 @@ class Work:
 
     fixed_s: compute time of a step that does not depend on the batch, s, on the machine of the local run.
     per_sample_s: compute time of a sample, s, on that machine. bytes: size of all parameters, exchanged once
-    per step in each direction. input_s: time to read and prepare a sample, s; it counts only if it exceeds
-    the compute time.
+    per step in each direction.
     """
 
     fixed_s: float
     per_sample_s: float
     bytes: float
-    input_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("fixed_s", "per_sample_s", "bytes", "input_s"):
+        for name in ("fixed_s", "per_sample_s", "bytes"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise ScenarioError(f"work: {name} is {getattr(self, name)}; it is a number of at least zero")
 
@@ -63,13 +61,9 @@ def work_of(step_s: ArrayLike, batch: ArrayLike, parameters: int) -> Work:
 
 
 def compute_s(work: Work, batch: ArrayLike, speed: ArrayLike = 1.0) -> Real:
-    """Return the compute time of one worker's step, s; speed: relative to the machine of the local run.
-
-    The input pipeline runs in parallel at the CPU's own speed; the longer of the two counts.
-    """
-    samples = np.asarray(batch, np.float64)
-    machine = (work.fixed_s + work.per_sample_s * samples) / np.asarray(speed, np.float64)
-    return np.maximum(machine, work.input_s * samples)
+    """Return the compute time of one worker's step, s; speed: relative to the machine of the local run."""
+    time_s: Real = (work.fixed_s + work.per_sample_s * np.asarray(batch, np.float64)) / np.asarray(speed)
+    return time_s
 
 
 def ring_s(size_bytes: ArrayLike, workers: ArrayLike, network_bps: ArrayLike) -> Real:
@@ -93,13 +87,10 @@ def server_s(
     return time_s
 
 
-def step_s(computing_s: ArrayLike, synchronising_s: ArrayLike, overlap: float = 1.0) -> Real:
-    """Return the time of a step, s: (compute^γ + sync^γ)^(1/γ) with γ = overlap (Pollux, OSDI 2021, §3.2).
-
-    With γ = 1 nothing overlaps; with large γ the shorter part is hidden behind the longer.
-    """
-    a, b = np.asarray(computing_s, np.float64), np.asarray(synchronising_s, np.float64)
-    return (a**overlap + b**overlap) ** (1 / overlap)
+def step_s(computing_s: ArrayLike, synchronising_s: ArrayLike) -> Real:
+    """Return the time of a step, s: nothing overlaps."""
+    time_s: Real = np.asarray(computing_s, np.float64) + np.asarray(synchronising_s, np.float64)
+    return time_s
 
 
 def pipelined(stages: ArrayLike, micro_batches: ArrayLike, interleaved: ArrayLike = 1) -> Real:

@@ -13,6 +13,7 @@ import tempfile
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import BinaryIO
 
@@ -86,7 +87,7 @@ def _fetched(url: str, path: Path, told: Callable[[float], None]) -> Path:
             with bz2.open(path) as packed, unpacked.open("wb") as file:
                 shutil.copyfileobj(packed, file, _BLOCK)
             return unpacked
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, HTTPException) as error:
         raise ScenarioError(f"{url}: {error}") from None
     return path
 

@@ -211,6 +211,13 @@ def trials_of(job: str, runs: Iterable[Run], candidates: Candidates) -> Observat
     return trials
 
 
+def of_own_batch(job: Job, runs: Iterable[Run], *, stated: bool) -> list[Run]:
+    """Return the runs. Those of the job with its own batch size have it if it is `stated`, else None, as
+    candidates do."""
+    given, meant = (None, job.batch) if stated else (job.batch, None)
+    return [replace(run, batch=meant) if (run.job, run.batch) == (job.name, given) else run for run in runs]
+
+
 def told_of(job: Job, runs: Sequence[Run], gpus: Flags, *, own: bool) -> Flags:
     """Return the candidates of which the runs tell, bool[n]: those with GPUs, those without, or all.
 

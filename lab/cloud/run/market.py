@@ -175,6 +175,12 @@ def _cut(
     found = prices.market(path)
     if missing := [name for name in asked.zones if name not in found]:
         raise ScenarioError(f"{path}: no rows of zone {missing[0]!r}; it has {', '.join(found)}")
+    most, needed = max(float(found[name][1].max()) for name in asked.zones), asked.job.machines
+    if 0 < most < needed:
+        raise ScenarioError(
+            f"{path}: column available is at most {most:g}, and cloud.job.machines is {needed}; the column "
+            "counts machines: state their number, or ask for fewer"
+        )
     begin_s = max(found[name][0][0] for name in asked.zones)
     end_s = max(t_s[-1] for t_s, _, _ in found.values())  # a zone has no row while nothing changes
     spare_s = end_s - begin_s - deadline_s

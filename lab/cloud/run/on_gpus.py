@@ -6,15 +6,11 @@ For: recommendations with GPU types. Not for: the method (control.recommender.ac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from math import isfinite
-
-import numpy as np
 
 from control.recommender.across_gpus import AcrossGpus, Gpus
 from control.recommender.ports import Request
-from lab.cloud.input.store import Run, trials_of
 from traces.catalogue.catalogue import Listing
 from twin.cloud.gpus import relative_speed
 from twinbed import ScenarioError
@@ -47,11 +43,3 @@ def method(name: str, request: Request, used: Mapping[str, Listing]) -> AcrossGp
     return AcrossGpus(
         {name: Gpus(row.gpu_model, relative_speed(row.gpu_model)) for name, row in rows.items()}
     )
-
-
-def among(request: Request, across: AcrossGpus, runs: Sequence[Run]) -> Request:
-    """Return the request about the candidates whose GPUs are known."""
-    rows = request.candidates
-    rows = rows.take(np.isin(rows.name, sorted(across.gpus)))
-    observed = trials_of(request.job.name, runs, rows)
-    return replace(request, candidates=rows, observed=observed, expected_s=None)

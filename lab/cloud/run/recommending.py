@@ -23,7 +23,7 @@ from control.recommender.transfer import Transfer, TransferSearch
 from lab.charts.words import duration
 from lab.cloud.input.data_set import ASSUMED, instance_type, rules_of
 from lab.cloud.input.shipped_runs import shipped_runs
-from lab.cloud.input.store import Measurements, Run, as_history, network_use, told_of, trials_of
+from lab.cloud.input.store import Measurements, Run, as_history, network_use, of_own_batch, told_of, trials_of
 from lab.cloud.run import expected, on_gpus
 from lab.cloud.run.table import Facts, note_of_use, notes
 from traces.catalogue.catalogue import Catalogue, Listing
@@ -39,6 +39,8 @@ MOST_TYPES = 30
 """Most types that are ranked if the user names none."""
 _BURSTABLE = re.compile(r"t\d|Standard_B")
 """Types whose vCPUs run at full speed only for a while (AWS's and Azure's pages on burstable ones)."""
+Keep = Callable[[Candidates, Mapping[str, Listing]], Flags]
+"""Returns which candidates can be tried, bool[n]. Its arguments are these and the listings by type."""
 _OTHER_TYPES = (
     "{} more types have a price there. They are not ranked: they were not measured, or others offer as much "
     "for less. twinbed prices list shows them; --types ranks those that you name."
@@ -183,9 +185,8 @@ def usual_types(catalogue: Catalogue, market: Market, measured: Collection[str])
     if known := tuple(name for name in listed if name in measured):
         return known
     whole = [row for row in listed.values() if row.vcpus >= 1 and not _BURSTABLE.match(row.name)]
-    rows = sorted(whole, key=lambda row: (row.price_usd_h, row.name))
     kept: list[Listing] = []
-    for row in rows:
+    for row in sorted(whole, key=lambda row: (row.price_usd_h, row.name)):
         if len(kept) < MOST_TYPES and not any(_covers(other, row) for other in kept):
             kept.append(row)
     return tuple(sorted(row.name for row in kept))
@@ -256,16 +257,17 @@ def prepared(
     question: Question,
     catalogue: Catalogue,
     measurements: Measurements,
-    keep: Callable[[Candidates], Flags] | None = None,
+    keep: Keep | None = None,
 ) -> Prepared:
     """Return the question with all data.
 
-    keep: candidates that a search in a closed loop can try, bool[n]; None for a question without trials. The
-    analytic model may answer such a question in place of a method that has no data to learn from.
+    keep: which candidates a search in a closed loop can try; None for a question without trials. The analytic
+    model may answer such a question in place of a method that has no data to learn from.
 
     Raises ScenarioError and TraceError as recommenders, catalogue and database do.
     """
-    job, runs = question.job, measurements.runs()
+    job = question.job
+    runs = of_own_batch(job, measurements.runs(), stated=tunes_batch(question))
     market = with_server(catalogue, question.market, question.budget_usd_h)
     left = 0
     if not market.types:
@@ -289,18 +291,19 @@ def prepared(
     on_gpus.check(question.method, request)
     across = on_gpus.method(question.method, request, used)
     if across is not None:
-        request = on_gpus.among(request, across, runs)
+        request = request.among(np.flatnonzero(np.isin(among.name, sorted(across.gpus))))
         among = request.candidates
-    sized = question.method != "transfer" or _sized(request)
+    sized = keep is not None or question.method != "transfer" or _sized(request)
     mine = find(question.method, "recommenders")
     chosen: Recommender
     if mine:
         chosen = mine.make()
     elif across is not None:
         chosen = across
+    elif keep is None:
+        chosen = choose(question.method, request, server=server, use_bps=use_bps)
     else:
-        made = choose if keep is None else _made
-        chosen = made(question.method, request, server=server, use_bps=use_bps)
+        chosen = make(question.method, server=server, use_bps=use_bps)
     own = request.history
     if isinstance(chosen, Transfer):
         if not sized:
@@ -326,11 +329,6 @@ def _assumed(providers: Collection[str]) -> list[str]:
         return []
     named, start_s = ", ".join(sorted(providers)), ASSUMED.startup_s
     return [f"No billing rules of {named} are known; assumed: by the second, and {start_s:g} s to start."]
-
-
-def _made(name: str, request: Request, *, server: Server | None, use_bps: Mapping[str, float]) -> Recommender:
-    del request
-    return make(name, server=server, use_bps=use_bps)
 
 
 def answer(question: Question, catalogue: Catalogue, measurements: Measurements, most: int = 10) -> Answer:
@@ -363,14 +361,15 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
 
 
 def _request(
-    question: Question, catalogue: Catalogue, runs: Sequence[Run], keep: Callable[[Candidates], Flags] | None
+    question: Question, catalogue: Catalogue, runs: Sequence[Run], keep: Keep | None
 ) -> tuple[Request, Mapping[str, Listing], Sequence[str]]:
     """Return the question with its data, the listings used, and the types of which no run tells."""
     job = question.job
     tried = [run for run in runs if run.job == job.name] if question.method in _LEARN_WIDTHS else []
     among, used, asked = priced(catalogue, question.market, job.batch, tried)
     if keep is not None:
-        kept = keep(among) | ~asked
+        kept = ~asked
+        kept[asked] = keep(among.take(asked), used)
         among, asked = among.take(kept), asked[kept]
     history = as_history(_others(runs, job))
     observed = trials_of(job.name, runs, among)
@@ -383,7 +382,7 @@ def _request(
         left_out = sorted(set(among.name[~told].tolist()))
         among, asked = among.take(told), asked[told]
         observed = trials_of(job.name, runs, among)
-    expected_s = None
+    expected_s, startup_s = None, 0.0
     if job.local_run is not None:
         startup_s = max(rules_of(catalogue, listing.provider).startup_s for listing in used.values())
         rates = {name: listing.network_bps for name, listing in used.items()}
@@ -398,6 +397,7 @@ def _request(
         history=history,
         observed=observed,
         expected_s=expected_s,
+        startup_s=startup_s,
         asked=None if asked.all() else asked,
     )
     return request, used, left_out
@@ -414,7 +414,7 @@ def _sized(request: Request) -> bool:
     The shipped jobs show how jobs scale, not how long this one takes.
     """
     past = request.history is not None and usable_jobs(request.history).size > 0
-    return past or bool(request.observed.ok.any()) or level(request.job, request.candidates) is not None
+    return past or bool(request.observed.ok.any()) or level(request) is not None
 
 
 def by_shape(row: Recommendation) -> Recommendation:

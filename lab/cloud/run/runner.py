@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from control.market import make
 from control.market.course import LEAVING, STARTING, STATES, WAITING, Market, Outcome
-from control.market.ports import IDLE, ON_DEMAND, Policy
+from control.market.ports import CLOSE, IDLE, ON_DEMAND, Policy
 from lab.ask.kind import Progress
 from lab.ask.policy import PolicySpec
 from lab.ask.scenario import RunSpec
@@ -82,7 +82,7 @@ def metrics(shared: Drawn, done: Outcome, least_usd: float) -> dict[str, float]:
         "probes_usd": done.probes_usd,
         "over_optimum": done.cost_usd / least_usd,
         "finish_h": done.finish_s / HOUR_S,
-        "late": float(done.finish_s > shared.terms.deadline_s),
+        "late": float(done.finish_s > shared.terms.deadline_s + CLOSE),
         "lost_h": done.lost_s / HOUR_S,
         "waiting_h": done.in_state_s(WAITING) / HOUR_S,
         "starting_h": done.in_state_s(STARTING, LEAVING) / HOUR_S,

@@ -14,7 +14,7 @@ import numpy as np
 
 from control.market import make
 from control.market.levels import Levels
-from control.market.ports import DONE, REASONS, Flags, Policy, Real, Terms
+from control.market.ports import CLOSE, DONE, REASONS, Flags, Policy, Real, Terms
 from traces.readers import prices
 from twin.cloud.deadline import Played, Windows, optimum_usd, play
 from twinbed import ScenarioError
@@ -107,7 +107,7 @@ def _row(name: str, result: Played, terms: Terms, least: float) -> Compared:
         policy=name,
         cost_usd=cost,
         ratio=cost / least,
-        late=int((result.finish_s > terms.deadline_s).sum()),
+        late=int((result.finish_s > terms.deadline_s + CLOSE).sum()),
         finish_h=float(result.finish_s.mean()) / 3600,
         spot_h=float(result.spot_h.mean()),
         on_demand_h=float(result.on_demand_h.mean()),

@@ -137,8 +137,11 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
             "within a factor of about three."
         )
     yield "Whether the job fits into a type's memory is not judged: a trial shows it."
-    if not facts.sized and (np.isfinite(question.deadline_s) or np.isfinite(question.budget_usd)):
-        yield "Whether a cluster keeps deadline and budget cannot be told before that."
+    if np.isfinite(question.deadline_s) or np.isfinite(question.budget_usd):
+        if facts.method == "Fc2":
+            yield f"{question.method} predicts no time, so deadline and budget did not count."
+        elif not facts.sized:
+            yield "Whether a cluster keeps deadline and budget cannot be told before that."
     if local_run is None and facts.method != "AcrossGpus":
         lacks = "the intervals are wider" if facts.sized else "how long it takes is not known before a trial"
         yield f"The job has no local run: {lacks}. twinbed profile makes one."

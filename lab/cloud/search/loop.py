@@ -160,7 +160,7 @@ class Search:
             self.question,
             self.catalogue,
             self.measurements,
-            keep=lambda among: self._launchable(among, batch),
+            keep=lambda among, used: self._launchable(among, used, batch),
         )
         request = ready.request
         search = ready.chosen.searcher(request, seed=0)
@@ -267,13 +267,12 @@ class Search:
             noisy=tunes_batch(self.question),
         )
 
-    def _launchable(self, among: Candidates, batch: int) -> Flags:
+    def _launchable(self, among: Candidates, used: Mapping[str, Listing], batch: int) -> Flags:
         """Return which candidates the provisioner can launch. Raises ScenarioError if it can launch none."""
-        listed = self.catalogue.types(self.question.market.region, self.question.market.market)
         reasons = []
         for row in range(len(among)):
             configuration = among.configuration(row)
-            reasons.append(self.provisioner.refusal(self._order(configuration, listed, batch, "t0")))
+            reasons.append(self.provisioner.refusal(self._order(configuration, used, batch, "t0")))
         if all(reasons):
             raise ScenarioError(f"no cluster can be tried: {reasons[0]}")
         return np.array([not reason for reason in reasons], dtype=np.bool_)

@@ -179,6 +179,8 @@ def test_what_no_restart_leaves_time_for_is_not_left() -> None:
 
 def test_jobs_are_admitted_in_order_while_they_fit() -> None:
     assert admitted([4.0, np.inf, 7.0, 5.0, 1.0], 10.0) == [True, False, False, True, True]
+    # Without a budget, a job that cannot run must not use it up.
+    assert admitted([4.0, np.inf, 7.0], np.inf) == [True, False, True]
     assert admitted([], 1.0) == []
 
 

@@ -3,15 +3,7 @@ import pytest
 from sklearn.metrics import r2_score, roc_auc_score
 
 from control.jobs import Objective
-from control.predictor.evaluation import (
-    Selection,
-    accuracy,
-    auc,
-    coverage,
-    cross_validated,
-    picks,
-    selection,
-)
+from control.predictor.evaluation import Selection, accuracy, auc, cross_validated, picks, selection
 from control.predictor.examples import folds_of_jobs
 from tests.made_up_jobs import examples
 from twinbed import ScenarioError
@@ -26,7 +18,6 @@ def test_figures_are_the_libraries_own():
     good = true < 1.3
     assert auc(score, good) == pytest.approx(roc_auc_score(good, score))
     assert np.isnan(auc(score, np.ones(50, bool)))
-    assert coverage(true - 1, true + np.where(good, 1, -0.1), true) == good.mean()
 
 
 def test_what_is_predicted_to_be_within_half_as_much_again_is_picked_six_at_most():
@@ -104,11 +95,6 @@ def test_the_six_likeliest_are_picked_and_ties_if_they_are_as_likely_as_not(said
 )
 def test_a_good_selection_misses_one_of_the_best_at_most_and_has_two_others_at_most(hits, wrong, good):
     assert Selection(1.0, 5, hits, wrong).good == good
-
-
-def test_the_edges_of_an_interval_belong_to_it():
-    one = np.ones(4)
-    assert coverage(one, 2 * one, np.array([0.9, 1.0, 2.0, 2.1])) == 0.5
 
 
 @pytest.mark.parametrize("same", [True, False])

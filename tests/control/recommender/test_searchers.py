@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.jobs import History, Job, Objective
+from control.jobs import Configuration, History, Job, Objective, candidates
 from control.recommender import RECOMMENDERS, choose, make
 from control.recommender.analytic import Analytic
 from control.recommender.cherrypick import CherryPick
@@ -16,7 +16,7 @@ from control.recommender.fc2 import Server
 from control.recommender.plain_search import Exhaustive
 from control.recommender.ports import Observations, Proposal, Request, Stop, no_observations, stop
 from control.recommender.transfer import Transfer
-from tests.control.recommender.made_jobs import clusters, made_history, observed_of, time_of
+from tests.control.recommender.made_jobs import PRICES, TYPES, clusters, made_history, observed_of, time_of
 from twinbed import ScenarioError
 
 ALL = {name: make(name) for name in ("cherrypick", "ernest", "exhaustive", "random", "transfer")}
@@ -252,6 +252,20 @@ def test_ernest_begins_by_name_where_types_cost_the_same() -> None:
     step = Ernest().searcher(Request(Job("new"), same), seed=0).propose(no_observations())
     assert isinstance(step, Proposal)
     assert among.name[step.candidate] == min(among.name)
+
+
+def test_ernest_fits_each_batch_size_alone() -> None:
+    rows = [Configuration("c.small", count, batch) for batch in (16, 64) for count in (1, 2, 4, 8)]
+    among = candidates(TYPES, PRICES, rows)
+    time_s = np.where(among.batch == 16, 1000.0, 400.0) / among.count
+    observed = no_observations()
+    for row in np.flatnonzero(among.count < 8).tolist():
+        observed = observed.with_trial(row, float(time_s[row]), 1.0, True)
+    ranking = Ernest().recommend(Request(Job("new"), among, Objective.TIME, observed=observed))
+    widest = {row.configuration.batch: row.time_s for row in ranking if row.configuration.workers == 8}
+    assert widest == {16: pytest.approx(125.0), 64: pytest.approx(50.0)}
+    search = Ernest().searcher(Request(Job("new"), among), seed=0)
+    assert "c.small, batch 16" in search.propose(no_observations()).reason
 
 
 @pytest.mark.parametrize("name", RECOMMENDERS)

@@ -144,9 +144,13 @@ def test_a_local_run_says_how_long_the_job_takes_and_narrows_the_interval() -> N
     # 1.5 cores · 0.2 s for 3 · 32 samples: 31 250 core-seconds in all
     vcpus = known.configuration.workers * (2 if "small" in known.configuration.instance else 8)
     assert known.time_s == pytest.approx(31_250 / vcpus, rel=1.0)
-    mean_log_s = np.log(31_250 / (among.vcpus * among.count)).mean()
-    assert level(job, among) == Level(pytest.approx(mean_log_s), DEVIATION)
-    assert level(Job("new", local_run=run), among) is level(Job("new"), among) is None
+    work_s = 31_250 / (among.vcpus * among.count)
+    for startup_s in (0.0, 180.0):
+        mean_log_s = np.log(startup_s + work_s).mean()
+        told = level(Request(job, among, startup_s=startup_s))
+        assert told == Level(pytest.approx(mean_log_s), DEVIATION)
+    unsized = Request(Job("new", local_run=run), among)
+    assert level(unsized) is level(Request(Job("new"), among)) is None
 
 
 def test_candidates_that_would_be_late_come_last(prior: Prior) -> None:
@@ -209,3 +213,13 @@ def test_a_cluster_that_failed_and_then_ended_counts_by_the_trial_that_ended(pri
     time_s, cost_usd, _ = HISTORY.run(0, 0)
     seen = no_observations().with_trial(0, time_s / 100, cost_usd / 100, False)
     assert isinstance(search.propose(seen.with_trial(0, time_s, cost_usd, True)), Proposal)
+
+
+def test_the_first_trial_under_a_deadline_that_nothing_keeps_is_the_one_that_comes_closest(
+    prior: Prior,
+) -> None:
+    request = Request(Job("new"), HISTORY.candidates, deadline_s=1e-3)
+    search = TransferSearch(request, prior, 0, STOP_BELOW, (FAR_AT_FIRST, FAR))
+    step = search.propose(no_observations())
+    assert step.candidate == search.predicted(no_observations())[0].argmin()
+    assert step.reason == "no cluster is expected to keep the bounds; this one comes closest"

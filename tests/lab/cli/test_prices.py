@@ -85,6 +85,7 @@ def test_the_history_of_a_type_is_dated(capsys):
         (["history", "warp-9"], "no price of type 'warp-9'; there are"),
         (["update", "/nowhere/it.db"], "/nowhere/it.db: No such file"),
         (["update", "http://127.0.0.1:9/it.db"], "http://127.0.0.1:9/it.db: "),
+        (["update", "http://127.0.0.1:9/a b.db"], "http://127.0.0.1:9/a b.db: "),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments, message, capsys):

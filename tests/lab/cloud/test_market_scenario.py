@@ -173,6 +173,10 @@ def test_a_trace_is_cut_at_a_random_minute(tmp_path):
     path.write_text("t_s,zone,available,spot_usd_h\n0,a,1,1\n99999,a,1,1\n")
     with pytest.raises(ScenarioError, match="no rows of zone 'b'"):
         drawn(asked, 0, calibration)
+    path.write_text("t_s,zone,available,spot_usd_h\n0,a,1,1\n0,b,0,1\n99999,a,1,1\n")
+    gang = asked.model_copy(update={"job": asked.job.model_copy(update={"machines": 4})})
+    with pytest.raises(ScenarioError, match=r"is at most 1, and cloud\.job\.machines is 4"):
+        drawn(gang, 0, calibration)
 
 
 def test_a_zone_that_never_changes_has_one_row_of_a_trace(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -152,3 +153,37 @@ def test_the_script_of_an_instance_tells_steps_and_end_on_the_console(tmp_path):
     assert np.diff(ends_ns).tolist() == [10**9] * 7
     assert said.splitlines()[-1] == "twinbed-end 1 out of data"
     assert TRAINS[0] in script_of(order(), 1)
+
+
+def test_a_type_that_was_named_with_its_provider_is_ordered_by_its_own_name():
+    compute, asked = Compute(), order()
+    adapter(compute).launch(replace(asked, kind=replace(asked.kind, name="gcp/n1-standard-4")))
+    creates = [call for call in compute.calls if "create" in call]
+    assert all("--machine-type=n1-standard-4" in call for call in creates)
+
+
+def test_an_instance_that_ends_by_itself_as_it_is_deleted_is_gone():
+    compute = Compute()
+
+    def call(arguments) -> Answer:
+        if "delete" in arguments:
+            compute.instances.clear()
+            return Answer(1, "", "ERROR: (gcloud.compute.instances.delete) The resource was not found\n")
+        return compute(arguments)
+
+    cloud = adapter(call)
+    cloud.launch(order())
+    cloud.stop(OWNER, "t1")
+    assert cloud.held(OWNER) == ()
+
+
+def test_an_instance_that_cannot_be_deleted_is_named_with_the_reason():
+    compute = Compute()
+
+    def call(arguments) -> Answer:
+        return Answer(1, "", "ERROR: no permission\n") if "delete" in arguments else compute(arguments)
+
+    cloud = adapter(call)
+    cloud.launch(order())
+    with pytest.raises(BackendError, match=rf"did not delete {OWNER}-t1-0, .*no permission"):
+        cloud.stop(OWNER, "t1")

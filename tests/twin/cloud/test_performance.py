@@ -12,7 +12,6 @@ from twinbed import ScenarioError
 sizes = st.floats(1e3, 1e10)
 rates = st.floats(1e6, 1e12)
 workers = st.integers(1, 512)
-times = st.floats(1e-4, 1e3)
 
 
 def test_work_is_the_line_through_the_local_run():
@@ -35,9 +34,9 @@ def test_a_step_without_a_time_is_refused(step_s: list[float]):
         performance.work_of(step_s, [1, 2], 1)
 
 
-def test_input_counts_where_it_is_the_longer():
-    work = Work(fixed_s=0.0, per_sample_s=0.01, bytes=0, input_s=0.004)
-    assert performance.compute_s(work, 100, speed=[1.0, 10.0]).tolist() == [1.0, 0.4]
+def test_a_faster_machine_computes_in_less_time():
+    work = Work(fixed_s=0.5, per_sample_s=0.01, bytes=0)
+    assert performance.compute_s(work, 100, speed=[1.0, 10.0]).tolist() == [1.5, 0.15]
 
 
 @given(sizes, workers, rates)
@@ -56,12 +55,6 @@ def test_more_workers_or_less_bandwidth_never_make_a_server_faster(
     assert took <= performance.server_s(size, n + 1, mine, theirs)
     assert took <= performance.server_s(size, n, mine, theirs / 2)
     assert took >= performance.server_s(size, n, mine, theirs, servers=2)
-
-
-@given(times, times, st.floats(1.0, 8.0))
-def test_a_step_lies_between_the_longer_part_and_both(compute: float, sync: float, overlap: float):
-    took = float(performance.step_s(compute, sync, overlap))
-    assert max(compute, sync) * (1 - 1e-9) <= took <= (compute + sync) * (1 + 1e-9)
 
 
 def test_asynchronous_workers_are_as_fast_as_their_server_lets_them():

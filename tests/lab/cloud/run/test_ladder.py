@@ -137,6 +137,8 @@ def test_a_collection_is_admitted_in_order_and_what_cannot_be_is_named(table, tm
     assert rows["b"]["predicted_usd"] == pytest.approx(70.0, rel=1e-3)
     assert rows["c"]["cost_usd"] == pytest.approx(7.0, rel=1e-3)
     assert answer["facts"]["paid"] == "14.00 $"
+    free = answered(capsys, "--jobs", str(jobs), "--catalogue", table)["rows"]
+    assert [row["step"] for row in free if row["cost_usd"] is None] == ["late"]
 
 
 def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, capsys) -> None:

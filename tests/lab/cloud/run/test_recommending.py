@@ -379,3 +379,38 @@ def test_a_deadline_that_nothing_keeps_asks_for_no_further_trial(database):
     answered = answer(Question(Job("new"), market, deadline_s=60.0), load(), database)
     assert answered.next_step.startswith("Take: 4 × n1-standard-4")
     assert "less than 5%" in answered.next_step
+
+
+def test_trials_on_other_widths_tell_of_gpus_although_types_without_any_are_left_out(database):
+    gpu = Run("new", "g2-standard-4", 4, 900.0, 2.8, 4, 16, gpus=1)
+    database.add([gpu, Run("new", "n1-standard-4", 1, 7200.0, 0.19, 4, 15)])
+    market = Market("us-central1", types=("n1-standard-4", "g2-standard-4"), workers=(1, 2))
+    answered = answer(Question(Job("new"), market, shipped=False), load(), database)
+    clusters = {str(row.configuration) for row in answered.ranking}
+    assert clusters == {"1 × g2-standard-4", "2 × g2-standard-4"}
+
+
+def test_a_trial_with_the_job_s_own_batch_size_counts_however_it_is_stated(database):
+    run = Run("new", "n1-standard-4", 1, 7200.0, 0.19, 4, 15)
+    database.add([run, replace(run, batch=32), replace(run, batch=64)])
+    market = Market("us-central1", types=("n1-standard-4",), workers=(1,))
+    for batches, trials in (((), 2), ((32, 128), 2), ((32, 64), 3)):
+        asked = Question(Job("new", batch=32), replace(market, batches=batches), method="exhaustive")
+        assert len(answer(asked, load(), database).ranking) == trials
+
+
+def test_the_first_answer_counts_the_start_of_machines(database):
+    database.add(past_of("mine"))
+    # 5 core-seconds of work, after the 3 min that Google's machines take to start.
+    job = Job("new", local_run=local_run(), batch=32, samples=3200.0)
+    market = Market("us-central1", types=("n1-standard-4", "n1-standard-8"), workers=(1, 2))
+    ranking = answer(Question(job, market, shipped=False), load(), database).ranking
+    assert "predicted from 1 past job" in ranking[0].reason
+    assert np.exp(np.mean(np.log([row.time_s for row in ranking]))) == pytest.approx(180, rel=0.4)
+
+
+def test_a_rule_that_predicts_no_time_says_that_it_leaves_the_deadline_out(database):
+    asked = Question(Job("new"), AWS, method="cost-opt", budget_usd_h=1.0)
+    said = "cost-opt predicts no time, so deadline and budget did not count."
+    assert said not in answer(asked, load(), database).notes
+    assert said in answer(replace(asked, deadline_s=60.0), load(), database).notes

@@ -64,3 +64,20 @@ def test_a_market_of_several_zones_is_refused_by_its_column(tmp_path, capsys):
     path.write_text("t_s,zone,available,spot_usd_h\n0,a,1,1\n0,b,1,1\n90000,a,1,1\n")
     assert call(["spot", str(path), "--work", "4h", "--deadline", "6h"]) == 2
     assert f"{path}: column zone: give a file for each zone" in capsys.readouterr().err
+
+
+def test_a_job_that_ends_at_its_deadline_is_not_late(tmp_path, capsys):
+    path = trace(tmp_path / "a.csv", (0, 1), (36000, 1))
+    # 4.1 h are 14759.999999999998 s, and 4 h and 6 min are 14760 s.
+    verb = ["spot", path, "--work", "4h", "--deadline", "4.1h", "--overhead", "6m", "--policy", "on-demand"]
+    assert call([*verb, "--format", "json"]) == 0
+    row = json.loads(capsys.readouterr().out)["rows"][1]
+    assert row["finish_h"] == pytest.approx(4.1)
+    assert row["late"] == 0
+
+
+def test_prices_by_time_are_not_left_out_in_silence(tmp_path, capsys):
+    path = tmp_path / "priced.csv"
+    path.write_text("t_s,available,spot_usd_h\n0,1,0.5\n90000,1,0.5\n")
+    assert call(["spot", str(path), "--work", "4h", "--deadline", "6h"]) == 2
+    assert f"{path}: column spot_usd_h: give" in capsys.readouterr().err

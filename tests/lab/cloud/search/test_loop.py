@@ -236,3 +236,27 @@ def test_few_trials_and_short_steps_are_told_in_words_and_digits(database):
     (trial,) = found.trials
     assert trial.said().startswith(f"{1000 * trial.step_s:.3g} ms a step")
     assert float(trial.said().split()[0]) == pytest.approx(1000 * trial.step_s, rel=0.01)
+
+
+def test_a_type_may_be_named_with_its_provider(database):
+    market = replace(MARKET, types=("gcp/n1-standard-4",), workers=(1,))
+    (trial,) = search(database, None, "exhaustive", market).run().trials
+    assert trial.configuration.instance == "gcp/n1-standard-4"
+
+
+def test_a_known_trial_on_a_narrower_cluster_is_no_cluster_to_try(database):
+    one = replace(MARKET, types=("n1-standard-4",), workers=(1,))
+    search(database, None, "exhaustive", one).run()
+    cloud = Virtual(lambda order: step_s(order) if order.workers == 1 else float("nan"))
+    with pytest.raises(ScenarioError, match="no cluster can be tried: the model"):
+        search(database, cloud, "transfer", replace(one, workers=(2, 4))).run()
+
+
+def test_a_search_that_began_without_any_figure_keeps_the_deadline(database):
+    asked = search(database, method="transfer")
+    asked.question = replace(asked.question, deadline_s=3 * 3600.0)
+    found = asked.run()
+    (best,) = (trial for trial in found.trials if trial.configuration == found.best)
+    assert best.job_s <= 3 * 3600
+    assert found.problem == ""
+    assert "cannot be told" not in " ".join(table.result(found, Backend.TWIN).notes)
