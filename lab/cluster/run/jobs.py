@@ -74,6 +74,7 @@ class _Drawn:
     notes: tuple[str, ...]
     waited_s: Real
     sharing: Sharing | None = None
+    per_s: Real | float = 1.0
 
 
 def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
@@ -114,6 +115,7 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
         np.array([together if isinstance(together, bool) else name in together for name in drawn.models]),
         _sharing(asked, n) if drawn.sharing is None else drawn.sharing,
         elastic,
+        drawn.per_s,
     )
     files = {} if path is None else {"jobs": path}
     if asked.measured is not None and asked.measured.pairs is not None:
@@ -300,7 +302,7 @@ def _measured(asked: ClusterInput, given: MeasuredInput, random: np.random.Gener
     draws = random.random(n)
     columns = [known.types.index(name) for name in asked.servers]
     base = known.types.index(given.reference)
-    speeds, steps, models = np.zeros((n, len(columns), 2)), np.zeros(n), [""] * n
+    speeds, per_s, models = np.zeros((n, len(columns), 2)), np.zeros(n), [""] * n
     sizes, kind = np.unique(gpus).tolist(), np.zeros(n, np.int64)
     for size in sizes:
         rows = np.flatnonzero(gpus == size)
@@ -313,7 +315,7 @@ def _measured(asked: ClusterInput, given: MeasuredInput, random: np.random.Gener
             )
         chosen = able[(draws[rows] * able.size).astype(int)]
         speeds[rows] = table[chosen][:, columns]
-        steps[rows] = duration_s[rows] * table[chosen, base, 0]
+        per_s[rows] = table[chosen, base, 0]
         kind[rows] = chosen + sizes.index(size) * len(known.models)
         for row, model in zip(rows.tolist(), chosen.tolist(), strict=True):
             models[row] = known.models[model]
@@ -329,8 +331,9 @@ def _measured(asked: ClusterInput, given: MeasuredInput, random: np.random.Gener
             part = slice(place * classes, (place + 1) * classes)
             kept[part, part] = measured[size][:, :, columns]
         sharing = Sharing(kind, kept)
-    gangs, unknown = gpus.astype(np.int64), np.full(n, np.nan)
-    return _Drawn(submit_s - submit_s[0], gangs, steps, speeds, weight, [], models, (note,), unknown, sharing)
+    gangs, steps, unknown = gpus.astype(np.int64), duration_s * per_s, np.full(n, np.nan)
+    come_s = submit_s - submit_s[0]
+    return _Drawn(come_s, gangs, steps, speeds, weight, [], models, (note,), unknown, sharing, per_s)
 
 
 def _models(asked: ClusterInput, named: Sequence[str], random: np.random.Generator) -> list[str]:

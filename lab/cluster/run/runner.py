@@ -76,8 +76,9 @@ class Drawn:
             emulation.compression * save_s(calibration, model, gpus, emulation.gpu_cores)
             for model, gpus in zip(self.jobs.models, load.gpus.tolist(), strict=True)
         ]
-        saves = np.maximum(np.ceil(load.steps / self.asked.checkpoint_s) - 1, 0)
-        return replace(load, steps=load.steps + saves * save_work)
+        saves = np.maximum(np.ceil(load.steps / (self.asked.checkpoint_s * load.per_s)) - 1, 0)
+        longer = 1 + np.array(save_work) / self.asked.checkpoint_s
+        return replace(load, steps=load.steps + saves * save_work * load.per_s, per_s=load.per_s * longer)
 
     def timing(self, calibration: Calibration) -> Timing:
         """Return how time passes. Raises ScenarioError for rounds so short that a restarted job makes no
