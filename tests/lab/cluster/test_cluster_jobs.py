@@ -120,6 +120,8 @@ def test_what_the_trace_cannot_tell_is_refused(trace):
         traced_downtime(FaultsInput(trace=trace), 401, 0)
     with pytest.raises(ScenarioError, match="the trace ends on day 348"):
         traced_downtime(FaultsInput(trace=trace, from_day=348.0), 1, 0)
+    with pytest.raises(ScenarioError, match=r"ends on day 348, and end_s is its day 348\.5"):
+        traced_downtime(FaultsInput(trace=trace, from_day=341.5), 1, 0)
     with pytest.raises(ValidationError, match="give one of per_server_day and trace"):
         FaultsInput(trace=trace, per_server_day=1.0)
 
