@@ -158,8 +158,9 @@ def _without_large(jobs: Jobs, skipped: int) -> Jobs:
     if not rows.size:
         raise ScenarioError(f"cluster.servers: too small for every job of the log. {note}")
     models = [jobs.models[row] for row in rows.tolist()]
-    notes = (*jobs.notes, note)
-    return replace(jobs, workload=load.of(rows), models=models, waited_s=jobs.waited_s[rows], notes=notes)
+    load, first_s, notes = load.of(rows), load.submit_s[rows[0]], (*jobs.notes, note)
+    load = replace(load, submit_s=load.submit_s - first_s, deadline_s=load.deadline_s - first_s)
+    return replace(jobs, workload=load, models=models, waited_s=jobs.waited_s[rows], notes=notes)
 
 
 def _dealt(names: Sequence[str], n: int, random: np.random.Generator) -> list[str]:
@@ -260,7 +261,7 @@ def _logged(asked: ClusterInput, given: LogInput, random: np.random.Generator) -
         raise ScenarioError(f"cluster.log.skip: {given.path} has only {log.submit_s.size} jobs")
     models = _models(asked, log.model[part], random)
     types = [()] * submit_s.size if given.any_type else log.types[part]
-    for job, names in enumerate(types):
+    for job, names in enumerate(types, given.skip):
         if names and not set(names) & set(asked.servers):
             raise ScenarioError(
                 f"cluster.servers: job {job} of the log (from 0, by submission) may only have type "

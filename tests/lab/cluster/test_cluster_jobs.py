@@ -143,6 +143,10 @@ def test_a_type_that_slurm_names_restricts_the_job_unless_any_type_is_asked_for(
     assert speeds("v100", any_type=True) == [[1], [1]]
     with pytest.raises(ScenarioError, match=r"job 0 of the log .* may only have type a100; add"):
         speeds("v100")
+    with path.open("a") as file:
+        file.write(f"{start}|gres/gpu:a100=2\n")
+    with pytest.raises(ScenarioError, match="job 2 of the log"):
+        speeds("v100", skip=2)
 
 
 def test_sizes_and_types_that_no_model_was_measured_on_are_refused(speeds):
@@ -241,6 +245,10 @@ def test_jobs_of_a_log_that_are_too_large_are_left_out_and_named(tmp_path):
         "Jobs of the log left out because they ask for more GPUs than they can ever have: 2; they are "
         "job 1 (64, can have 8), job 2 (5, can have 4), from 0 in the order of submission"
     ]
-    given["log"] |= {"skip": 1, "count": 1}
+    given |= {"log": {**given["log"], "skip": 1}, "deadlines": [2.0]}
+    later = build(ClusterInput.model_validate(given), np.random.SeedSequence(0)).workload
+    assert later.submit_s.tolist() == [0, 1]
+    assert later.deadline_s.tolist() == [18, 19]
+    given["log"] |= {"count": 1}
     with pytest.raises(ScenarioError, match=r"too small for every job of the log.* job 1 \(64, can have 8\)"):
         build(ClusterInput.model_validate(given), np.random.SeedSequence(0))
