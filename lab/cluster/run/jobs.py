@@ -169,13 +169,14 @@ def _dealt(names: Sequence[str], n: int, random: np.random.Generator) -> list[st
 
 
 def _unused(asked: ClusterInput, drawn: _Drawn, queue: Sequence[str]) -> list[str]:
-    """Return notes on servers on which no job can run, and on queues without a job."""
+    """Return notes on servers on which no job can run, and on queues and goodputs without a job."""
     used = set(np.flatnonzero((drawn.throughput[:, :, 0] > 0).any(axis=0)).tolist())
     servers = enumerate(asked.servers.items())
     idle = [name for place, (name, part) in servers if part.count and place not in used]
     empty = [name for name in asked.queues if name not in queue]
-    notes = [f"No job can run on {', '.join(idle)}"] if idle else []
-    return [*notes, f"No job is in queue {', '.join(empty)}"] if empty else notes
+    absent = [name for name in asked.goodput if name not in drawn.models]
+    unused = {"No job can run on": idle, "No job is in queue": empty, "No job has the goodput of": absent}
+    return [f"{text} {', '.join(named)}" for text, named in unused.items() if named]
 
 
 def cluster(asked: ClusterInput, queues: Sequence[str]) -> Cluster:
@@ -204,8 +205,8 @@ def _sharing(asked: ClusterInput, n: int) -> Sharing:
 
 
 def _elastic(asked: ClusterInput, drawn: _Drawn) -> Elastic:
-    """Return the speeds of jobs of models with a goodput. A gang larger than its model's batch cannot
-    change."""
+    """Return the speeds of jobs of models with a goodput. A gang larger than its model's batch, or than
+    _MOST_GROWN, cannot change."""
     if not asked.goodput:
         return NOT_ELASTIC
     parts = asked.servers.values()
@@ -220,7 +221,8 @@ def _elastic(asked: ClusterInput, drawn: _Drawn) -> Elastic:
         speed[row, 1, 1:] = model.best(1 + (gpus > 1), gpus)[0]
     names = list(asked.goodput)
     kind = np.array([names.index(model) if model in names else -1 for model in drawn.models], np.int64)
-    kind[speed[kind, 0, np.minimum(drawn.gpus, gpus.size)] <= 0] = -1
+    known = speed[kind, 0, np.minimum(drawn.gpus, gpus.size)] > 0
+    kind[~known | (drawn.gpus > gpus.size)] = -1
     return Elastic(kind, speed)
 
 

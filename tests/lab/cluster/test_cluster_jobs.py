@@ -182,6 +182,19 @@ def test_servers_that_no_job_can_use_are_named():
     assert jobs.notes == ("No job can run on a100",)
 
 
+def test_a_goodput_of_which_no_job_is_has_a_note_and_huge_gangs_have_none():
+    model = {"alpha_c": 0.1, "beta_c": 0.1, "alpha_n": 0.1, "alpha_r": 0.1, "noise": 9.0}
+    model |= {"batch": 512, "most_batch": 1024, "most_local": 512}
+    given = {"goodput": {"big": model, "bigg": model}}
+    jobs = build(drawn(**given), np.random.SeedSequence(0))
+    assert jobs.notes == ("No job has the goodput of bigg",)
+    assert (jobs.workload.elastic.kind >= 0).tolist() == [name == "big" for name in jobs.models]
+    given |= {"servers": {"v100": {"count": 64, "gpus": 8}}, "models": {"big": {}}}
+    huge = {"count": 4, "per_hour": 1.0, "gpus": [300]}
+    jobs = build(drawn(**given, synthetic=huge), np.random.SeedSequence(0))
+    assert jobs.workload.elastic.kind.tolist() == [-1] * 4
+
+
 def test_jobs_of_some_models_stay_together():
     jobs = build(drawn(together=["big"]), np.random.SeedSequence(0))
     assert jobs.workload.together.tolist() == [model == "big" for model in jobs.models]
