@@ -23,7 +23,7 @@ class Workload:
     deadline_s: time by which the job should finish, s, inf without a deadline, float64[n]. together: whether
     the job may only run on as few servers as possible, bool[n]. sharing: speeds of two jobs on the same GPUs;
     without classes, no GPU is shared. elastic: speeds of jobs with other numbers of GPUs; without classes,
-    all jobs are gangs.
+    all jobs are gangs. per_s: steps per second at speed 1, float64[n], or one number for all.
     """
 
     submit_s: Real
@@ -36,6 +36,7 @@ class Workload:
     together: Flags
     sharing: Sharing = NO_SHARING
     elastic: Elastic = NOT_ELASTIC
+    per_s: Real | float = 1.0
 
     def __len__(self) -> int:
         return int(self.submit_s.size)
@@ -54,6 +55,7 @@ class Workload:
             self.together[jobs],
             Sharing(sharing.kind[jobs], sharing.kept) if sharing.kind.size else sharing,
             Elastic(elastic.kind[jobs], elastic.speed) if elastic.kind.size else elastic,
+            np.full(len(self), self.per_s)[jobs],
         )
 
 
@@ -82,7 +84,8 @@ class Timing:
     round_s: length of a round, s. at_events: schedulers that support it also decide at arrivals, ends and
     faults; False: in rounds only. restart_s: time without progress after a job's servers changed, s: one
     number, or one for gangs of 1, 2, … GPUs, of which larger gangs take the last.
-    checkpoint_s: work between two saves, s. A fault loses the work since the last one; a preemption saves.
+    checkpoint_s: work at speed 1 between two saves, s. A fault loses the work since the last one; a
+    preemption saves.
     start_s: time without progress after a job's first start, s, in the form of restart_s. spread: standard
     deviation of the logarithm of a start or restart, which is drawn; 0: all are alike. leave_s: time until
     the processes of a job that lost its GPUs have ended, s, in the same form; whoever gets these GPUs waits

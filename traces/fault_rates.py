@@ -29,6 +29,8 @@ host out of a job."""
 PARTS: tuple[Part, ...] = ("link", "nic", "other")
 
 DAY_S = 86_400.0
+TRACE_DAYS = 348.0
+"""Length of StepFun's trace, days."""
 
 FILE = "fault_events.csv"
 _COLUMNS = ("node", "event_time_days", "event", "level", "fault_class", "desc")
@@ -67,7 +69,7 @@ STEPFUN = FaultCounts(
     source="StepFun, 400 GPU servers for 348 days (InfiniteHBD-Trace), tests and changes left out; eight "
     "GPUs a server is an assumption",
     gpus=3_200,
-    duration_s=348 * DAY_S,
+    duration_s=TRACE_DAYS * DAY_S,
     counts={"link": 33, "nic": 16, "other": 287},
 )
 """The trace's faults: class "Parameter Plane Cable" counts as link, "NIC" as nic, all others as other."""
@@ -81,7 +83,7 @@ def per_gpu_s(counts: FaultCounts, part: Part) -> float:
     return counts.counts[part] / (counts.gpus * counts.duration_s)
 
 
-def read_downtimes(path: str | Path, *, servers: int = 400, days: float = 348.0) -> list[Floats]:
+def read_downtimes(path: str | Path, *, servers: int = 400, days: float = TRACE_DAYS) -> list[Floats]:
     """Return when each server of StepFun's trace was out of order: from and to, days, float64[faults, 2].
 
     path: the file or its folder

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
@@ -23,6 +23,7 @@ from control.allocator.requests_only import RequestsOnly, RequestsOnlySettings
 from control.allocator.static import Static, StaticSettings, Unlimited, UnlimitedSettings
 from control.allocator.vpa import Vpa
 from control.allocator.vpa_settings import VpaSettings
+from control.settings import typed
 from twinbed import ScenarioError
 
 POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
@@ -39,14 +40,6 @@ POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
     "unlimited": (UnlimitedSettings, Unlimited),
 }
 """Policy name → (settings, a frozen dataclass of `settings.parameter`s; allocator)."""
-
-_BOOLEANS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-_KIND_NAMES: dict[type[Any], str] = {
-    bool: "switch (true or false)",
-    int: "whole number",
-    float: "number",
-    str: "text",
-}
 
 
 def make(name: str, parameters: Mapping[str, object]) -> Allocator:
@@ -71,7 +64,7 @@ def settings(name: str, parameters: Mapping[str, object]) -> Any:
     for key, value in parameters.items():
         if key not in known:
             raise ScenarioError(f"policy {name!r} has no parameter {key!r}; {_choices(key, known)}")
-        values[key] = _coerce(f"{name}.{key}", value, types[key])
+        values[key] = typed(f"{name}.{key}", value, types[key])
     return settings_type(**values)
 
 
@@ -84,33 +77,3 @@ def _types(name: str) -> Mapping[str, Any]:
 def _choices(wrong: str, known: list[str]) -> str:
     close = get_close_matches(wrong, known)
     return f"close: {', '.join(close)}" if close else f"known: {', '.join(known)}"
-
-
-def _coerce(what: str, value: object, kind: Any) -> object:
-    """Return `value` as the field's type: bool, int, float, str, or a tuple of one of them of any length."""
-    if get_origin(kind) is tuple:
-        several = value.split("/") if isinstance(value, str) else value
-        if not isinstance(several, list | tuple):
-            several = (several,)
-        return tuple(_coerce(what, part, get_args(kind)[0]) for part in several)
-    result: object
-    if kind is bool:
-        result = _BOOLEANS.get(str(value).lower())
-    elif kind in (int, float):
-        result = _number(value, kind)
-    else:
-        result = value if isinstance(value, str) else None
-    if result is None:
-        raise ScenarioError(f"{what}: {value!r} is not a {_KIND_NAMES[kind]}")
-    return result
-
-
-def _number(value: object, kind: type[Any]) -> int | float | None:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    try:
-        number: int | float = kind(value)
-    except (ValueError, OverflowError):
-        return None
-    # int() would cut 1.5 to 1 silently.
-    return number if isinstance(value, str) or number == value or kind is float else None

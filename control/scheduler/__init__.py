@@ -7,10 +7,10 @@ policies themselves. The seed given determines all random draws.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
 from control.scheduler.allox import Allox, AlloxSettings
 from control.scheduler.gavel import (
@@ -31,6 +31,7 @@ from control.scheduler.queues import Fifo, Yarn
 from control.scheduler.quotas import Quotas
 from control.scheduler.shared_rounds import SharedRounds
 from control.scheduler.tiresias import Tiresias, TiresiasSettings
+from control.settings import typed
 from twinbed import ScenarioError
 
 SETTINGS: dict[str, type[Any]] = {
@@ -175,12 +176,10 @@ def settings(family: str, values: Mapping[str, Any]) -> Any:
     """Return the settings of a family. Raises ScenarioError naming an unknown family, key or wrong value."""
     if family not in SETTINGS:
         raise ScenarioError(f"{family}: has no settings; {', '.join(SETTINGS)} have")
-    known = {spec.name for spec in fields(SETTINGS[family])}
+    known = get_type_hints(SETTINGS[family])
     for key in values:
         if key not in known:
             raise ScenarioError(f"{family}.{key}: there is no such key; known: {', '.join(sorted(known))}")
-    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    try:
-        return SETTINGS[family](**plain)
-    except TypeError as error:
-        raise ScenarioError(f"{family}: {error}") from None
+    return SETTINGS[family](
+        **{key: typed(f"{family}.{key}", value, known[key]) for key, value in values.items()}
+    )

@@ -117,10 +117,9 @@ class Books:
         rigid = jobs.elastic.of(np.arange(n)) < 0 if elastic else np.ones(n, np.bool_)
         self.cluster, self.jobs = cluster, _without_small_racks(cluster, jobs, rigid)
         self.until, self.unfinished = until, until
-        zeros = {name: np.zeros(n) for name in Ledger._fields if name not in ("left", "width", "partner")}
-        self.by = Ledger(
-            left=jobs.steps.astype(float), width=np.zeros(n, np.int64), partner=np.full(n, -1), **zeros
-        )
+        made: dict[str, Any] = {"steps": jobs.steps, "left": jobs.steps.astype(float)}
+        made |= {"width": np.zeros(n, np.int64), "partner": np.full(n, -1)}
+        self.by = Ledger(**{name: made.get(name, np.zeros(n)) for name in Ledger._fields})
         self.left, self.rate, self.starts = self.by.left, self.by.rate, self.by.starts
         self.width, self.partner = self.by.width, self.by.partner
         self.first_start, self.finish = np.full(n, np.inf), np.full(n, np.nan)
@@ -224,6 +223,7 @@ class Books:
         if stopped.size:
             self.preemptions[stopped] += 1
             self.idle_since[stopped], self.starts[stopped] = now_s, 0.0
+        self.by.begun[moved] = self.by.steps[moved] - self.left[moved]
         again = np.isfinite(self.first_start[moved])
         self.first_start[moved] = np.minimum(self.first_start[moved], now_s)
         repaired = self._sharing and self._pair(state, given)
@@ -306,10 +306,12 @@ class Books:
         self._drop(hit, now_s)
         return hit
 
-    def undo(self, jobs: Whole, lost_s: Real) -> None:
-        """Account for work that a fault has undone. lost_s: its time, s, float64[jobs]."""
-        self.undone[jobs] += lost_s
-        self.undone_gpu[jobs] += lost_s * self._own[jobs]
+    def undo(self, job: int, left: float) -> None:
+        """Account for the work of a job that a fault has undone. left: steps to do after the fault."""
+        lost_s = (left - self.left[job]) / self.rate[job]
+        self.left[job] = left
+        self.undone[job] += lost_s
+        self.undone_gpu[job] += lost_s * self._own[job]
 
     def repair(self, server: int) -> Whole:
         """Take a server back. Return the jobs that this affects: none."""

@@ -22,23 +22,24 @@ Real = NDArray[np.float64]
 class Ledger(NamedTuple):
     """Arrays by job id.
 
-    left: steps to do, float64[n]. rate: steps per second where the job runs, float64[n].
+    steps, left: steps of the whole job and those to do, float64[n]. rate: steps per second where the job
+    runs, float64[n].
     starts: time until the job makes progress, s, float64[n]. ends: time for which it holds its GPUs after its
     work, s, float64[n].
-    stretch: progress at full speed since its last start, s, float64[n]. A fault may undo a part of it.
-    unsaved: work since its last save, steps, float64[n].
+    begun, every: steps before its last start and between two saves, float64[n].
     width: GPUs that it holds, int64[n]. partner: the job with which it shares them, −1 for none, int64[n].
     held, restart: time with GPUs, and the part of it without progress, s, float64[n].
     attained: GPU-seconds of progress, float64[n].
     held_gpu: GPU-seconds that it had, float64[n]; a shared GPU counts half for each of its two jobs.
     """
 
+    steps: Real
     left: Real
     rate: Real
     starts: Real
     ends: Real
-    stretch: Real
-    unsaved: Real
+    begun: Real
+    every: Real
     width: Whole
     partner: Whole
     held: Real
@@ -69,7 +70,6 @@ def advance(
     by: Ledger,
     start_speed: float,
     work_speed: float,
-    checkpoint_s: float,
     passed_s: float,
     close_s: float,
     busy_s: Real,
@@ -77,9 +77,8 @@ def advance(
 ) -> tuple[int, bool]:
     """Advance the running jobs. Return the number of jobs that ended, and whether any job made progress.
 
-    checkpoint_s: progress between two saves, s. close_s: times nearer than this count as equal, s. busy_s,
-    restart_s: results: time for which each running job needed its GPUs, and its part without progress, s. A
-    job that ended has neither work nor an end left.
+    close_s: times nearer than this count as equal, s. busy_s, restart_s: results: time for which each running
+    job needed its GPUs, and its part without progress, s. A job that ended has neither work nor an end left.
     """
     ended, worked = 0, False
     for place in range(runs.size):
@@ -100,15 +99,16 @@ def advance(
             works_s = (busy_s[place] - restart_s[place] - over_s) * work_speed
             restart_s[place] += over_s
             by.ends[job] = 0.0 if ends else by.ends[job] - over_s * start_speed
-        saved = by.stretch[job] // checkpoint_s
-        by.stretch[job] += works_s
-        if by.stretch[job] // checkpoint_s > saved:
-            by.unsaved[job] = by.stretch[job] % checkpoint_s * by.rate[job]
-        else:
-            by.unsaved[job] += works_s * by.rate[job]
         ended += ends
         by.left[job] = 0.0 if done else by.left[job] - works_s * by.rate[job]
     return ended, worked
+
+
+def saved(done: float, begun: float, every: float) -> float:
+    """Return the steps of a job that a fault leaves. It saves after every `every` steps, wherever it takes
+    them, and when it is preempted. done: its steps. begun: those before its last start.
+    """
+    return max(begun, done - done % every)
 
 
 def spend(

@@ -146,6 +146,7 @@ class _Search:
         """Return the best plan: type and number of GPUs of each job, int64[n]."""
         size, n = settings.population, self._gang.size
         kind, gpus = self._first(random, size)
+        cost = self._cost(kind, gpus, settings.least)
         for _ in range(settings.generations):
             parents = random.integers(0, size, (2, size))
             takes = random.random((size, n)) < 0.5
@@ -154,8 +155,9 @@ class _Search:
             self._mutate(child_kind, child_gpus, random)
             self._repair(child_kind, child_gpus, random)
             kind, gpus = np.concatenate((kind, child_kind)), np.concatenate((gpus, child_gpus))
-            best = np.argsort(self._cost(kind, gpus, settings.least), kind="stable")[:size]
-            kind, gpus = kind[best], gpus[best]
+            cost = np.concatenate((cost, self._cost(child_kind, child_gpus, settings.least)))
+            best = np.argsort(cost, kind="stable")[:size]
+            kind, gpus, cost = kind[best], gpus[best], cost[best]
         return np.where(gpus[0] > 0, kind[0], -1), gpus[0]
 
     def _first(self, random: np.random.Generator, size: int) -> tuple[Whole, Whole]:
@@ -188,6 +190,14 @@ class _Search:
         """Take GPUs from jobs until each plan fits, the jobs of each plan in a random order."""
         gpus *= self._able[np.arange(self._gang.size), kind]
         order = random.permuted(np.tile(np.arange(self._gang.size), (gpus.shape[0], 1)), axis=1)
+        if self._flexible.all():
+            of, asks = (np.take_along_axis(values, order, axis=1) for values in (kind, gpus))
+            takes = np.zeros_like(asks)
+            for one, most in enumerate(self._capacity.tolist()):
+                reached = np.minimum(np.where(of == one, asks, 0).cumsum(axis=1), most)
+                takes += np.diff(reached, axis=1, prepend=0)
+            np.put_along_axis(gpus, order, takes, axis=1)
+            return
         plans = np.arange(gpus.shape[0])
         left = np.tile(self._capacity, (gpus.shape[0], 1))
         for place in range(self._gang.size):

@@ -226,8 +226,8 @@ class ClusterInput(Section):
     restart_s: NonNegativeFloat = 30.0
     """Time without progress after a job's servers changed, s. An assumption."""
     checkpoint_s: PositiveFloat = 600.0
-    """Work between two saves, s; a fault loses later work. An assumption. Saves take time under `emulation`
-    only."""
+    """Work at speed 1 between two saves, s; a fault loses later work. An assumption. Saves take time under
+    `emulation` only."""
     faults: FaultsInput | None = Field(default=None, description="Faults of servers; null: no server fails.")
     emulation: EmulationInput | None = None
     """How this machine emulates the cluster on the testbed; models are then names of training jobs. The twin

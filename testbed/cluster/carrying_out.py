@@ -149,14 +149,12 @@ class _Real:
             happened = True
             for job in (self.books.fail(server, now_s) if step > 0 else self.books.repair(server)).tolist():
                 self.due.pop(job, None)
-                if job in self.there:
+                # A preemption saves, so a life that was told to leave may go on until it has saved.
+                if job in self.there and job not in self.leaving:
                     self.executor.kill(job)
                     self.there.pop(job)
-                    self.leaving.discard(job)
-                    left = self.jobs.steps[job] * (1 - self.executor.look(job).done / self.total[job])
-                    lost_s = (left - self.books.left[job]) / self.books.rate[job]
-                    self.books.undo(np.array([job]), np.array([lost_s]))
-                    self.books.left[job] = left
+                    done = self.executor.look(job).done / self.total[job]
+                    self.books.undo(job, self.jobs.steps[job] * (1 - done))
         return happened
 
     def _ask(self, now_s: float) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from control.scheduler.loops import saved
 from testbed.cloud import steps
 from testbed.containers import leftovers
 from testbed.containers.cgroup.drivers import Driver, detect
@@ -242,8 +243,7 @@ class Gangs(Undone):
 
     def _saved(self, job: int, life: Life) -> int:
         """Return the step of a job's last regular save in one of its lives or before it."""
-        every = self._jobs[job].every
-        return max(life.base, (life.base + _steps(life.folder)) // every * every)
+        return int(saved(life.base + _steps(life.folder), life.base, self._jobs[job].every))
 
     def _codes(self, job: int, life: Life) -> list[int | None]:  # noqa: ARG002 - Slurm's does
         return [container.poll() for container in life.containers]

@@ -109,6 +109,8 @@ class SlurmGangs(Gangs):
         text = _CONF.format(host=host, port=free_port(), folder=own, grace=round(GRACE_S))
         self._conf.write_text(text + "\n".join(nodes) + "\n")
         self._undo.callback(remove_all, self._daemons)
+        # When the run ends, Slurm ends first, and questions to it would wait in vain.
+        self._undo.callback(self._ids.clear)
         files = ("key-file=key", "socket=munge.socket", "pid-file=pid", "log-file=log", "seed-file=seed")
         options = [f"--{key}={own / name}" for key, name in (file.split("=") for file in files)]
         self._daemon("munged", "--foreground", "--force", *options)

@@ -34,7 +34,7 @@ IDLE_ROUNDS = 1_000
 _MOST_SAMPLES = 1 << 16
 """Samples of the queue in one pass: 2 MiB."""
 
-_ADVANCE, _SPEND = compiled(loops.advance), compiled(loops.spend)
+_ADVANCE, _SPEND, _SAVED = compiled(loops.advance), compiled(loops.spend), compiled(loops.saved)
 
 _ARRIVED, _ACTIVE, _UNFINISHED, _RUNS, _LINES, _CHANGE, _IDLE, _WORKED, _SAMPLES = range(9)
 """Places in `counts`: jobs that came, that are present and that are watched and unfinished; those that run
@@ -83,7 +83,6 @@ class _Costs(NamedTuple):
     restart_s: float
     start_s: float
     end_s: float
-    checkpoint_s: float
 
 
 def can_run(scheduler: Scheduler, books: Books, timing: Timing) -> TypeGuard[Tiresias]:
@@ -133,7 +132,7 @@ def run(
         np.zeros(n, np.bool_), np.zeros(total, np.int64),
     )  # fmt: skip
     restart_s, start_s = timing.starts_s(np.array([True, False]), np.ones(2, np.int64))
-    costs = _Costs(restart_s, start_s, timing.end_s, timing.checkpoint_s)
+    costs = _Costs(restart_s, start_s, timing.end_s)
     counts = np.zeros(9, np.int64)
     counts[_UNFINISHED] = books.unfinished
     now_s, ended, told = 0.0, ENDED, 0.0
@@ -219,7 +218,7 @@ def _events(
         here = Lines(
             lines.job[: counts[_LINES]], lines.server[: counts[_LINES]], lines.gpus[: counts[_LINES]]
         )
-        ended, worked = _ADVANCE(runs, by, 1.0, 1.0, costs.checkpoint_s, passed_s, CLOSE_S, busy_s, restart_s)
+        ended, worked = _ADVANCE(runs, by, 1.0, 1.0, passed_s, CLOSE_S, busy_s, restart_s)
         if worked:
             counts[_WORKED] = 1
         for kind in range(servers.up.size):
@@ -240,7 +239,7 @@ def _events(
         while (
             counts[_CHANGE] < servers.change_s.size and servers.change_s[counts[_CHANGE]] <= now_s + CLOSE_S
         ):
-            _change(now_s, jobs, by, queues, servers, held, costs, counts)
+            _change(now_s, jobs, by, queues, servers, held, counts)
             counts[_CHANGE] += 1
     return now_s, ENDED
 
@@ -285,7 +284,6 @@ def _change(
     queues: Queues,
     servers: _Servers,
     held: _Held,
-    costs: _Costs,
     counts: Whole,
 ) -> None:
     """Let the next server fail or return."""
@@ -304,11 +302,12 @@ def _change(
             held.goes[job] = True
             jobs.faulted[job] += 1
             wait(now_s, jobs, by, queues, job)
-            by.left[job] += by.unsaved[job]
-            lost_s = by.stretch[job] % costs.checkpoint_s
+            steps = by.steps[job]
+            left = steps - _SAVED(steps - by.left[job], by.begun[job], by.every[job])
+            lost_s = (left - by.left[job]) / by.rate[job]
+            by.left[job] = left
             jobs.undone_s[job] += lost_s
             jobs.undone_gpu_s[job] += lost_s * by.width[job]
-            by.stretch[job] = by.unsaved[job] = 0.0
     _release(jobs, servers, held, counts)
     servers.free[server] = 0
     servers.up[servers.kind[server]] -= servers.gpus[server]
@@ -338,7 +337,6 @@ def _decide(
     for job in held.runs[: counts[_RUNS]]:
         if held.wanted[job] != held.on[job]:
             held.goes[job] = stops = True
-            by.stretch[job] = by.unsaved[job] = 0.0
             if held.wanted[job] < 0:
                 wait(now_s, jobs, by, queues, job)
     if stops:
@@ -353,7 +351,7 @@ def _decide(
             enter(jobs, queues, job)
         _start(jobs, by, servers, held, counts, job)
         by.starts[job] = costs.restart_s if again else costs.start_s
-        by.ends[job], by.stretch[job], by.unsaved[job] = costs.end_s, 0.0, 0.0
+        by.ends[job], by.begun[job] = costs.end_s, by.steps[job] - by.left[job]
         stale = stale or queues.promoted_s[job] <= queues.next_s[0]
         queues.promoted_s[job] = np.inf
     for job in held.runs[: counts[_RUNS]]:

@@ -92,6 +92,7 @@ class _World:
             cluster, jobs, until, fork_speed=fork_speed, elastic=scheduler.elastic, compiler=compiled
         )
         self.scheduler, self.timing, self.random = scheduler, timing, np.random.default_rng(seed)
+        self.books.by.every[:] = timing.checkpoint_s * jobs.per_s
         self.by_events = timing.at_events and scheduler.at_events
         self.worked = False
         """Whether a job has worked since the last decision."""
@@ -212,16 +213,17 @@ class _World:
         state = self.books.state(now_s)
         given = self.scheduler.on_round(state)
         wake_s = self.scheduler.wake_s(state, given)
-        before, begun = self.books.lines, self.books.by.starts <= CLOSE_S
+        before, leaves = self.books.lines, self.timing.leave_s != 0
+        # That takes time for all jobs of the run, those that are over, too.
+        begun = self.books.by.starts <= CLOSE_S if leaves else np.empty(0, np.bool_)
         stopped, moved, again = self.books.give(state, given)
         if moved.size or stopped.size:
             by = self.books.by
             drawn = np.exp(self.timing.spread * self.random.standard_normal(moved.size))
             by.starts[moved] = self.timing.starts_s(again, by.width[moved]) * drawn
-            if self.timing.leave_s != 0:
+            if leaves:
                 by.starts[moved] += self._leaves_s(before, begun, np.concatenate((stopped, moved)), moved)
             by.ends[moved] = self.timing.end_s
-            by.stretch[stopped] = by.stretch[moved] = by.unsaved[stopped] = by.unsaved[moved] = 0.0
         return wake_s
 
     def _leaves_s(self, before: Lines, begun: Flags, leaving: Whole, moved: Whole) -> Real:
@@ -249,8 +251,7 @@ class _World:
         """Advance the running jobs. A job that ends in this time ends at its own moment."""
         books, runs = self.books, self.books.running
         busy_s, restart_s = np.empty(runs.size), np.empty(runs.size)
-        checkpoint_s = self.timing.checkpoint_s
-        ended, worked = _ADVANCE(runs, books.by, *speeds, checkpoint_s, passed_s, CLOSE_S, busy_s, restart_s)
+        ended, worked = _ADVANCE(runs, books.by, *speeds, passed_s, CLOSE_S, busy_s, restart_s)
         self.worked |= worked
         books.spend(passed_s, busy_s, restart_s)
         if ended:
@@ -264,9 +265,10 @@ class _World:
             self.change += 1
             hit = self.books.fail(server, now_s) if step > 0 else self.books.repair(server)
             by = self.books.by
-            by.left[hit] += by.unsaved[hit]
-            self.books.undo(hit, by.stretch[hit] % self.timing.checkpoint_s)
-            by.stretch[hit] = by.unsaved[hit] = 0.0
+            for job in hit.tolist():
+                steps = by.steps[job]
+                done = loops.saved(steps - by.left[job], by.begun[job], by.every[job])
+                self.books.undo(job, steps - done)
 
 
 def random_downtime(

@@ -74,6 +74,7 @@ class _Drawn:
     notes: tuple[str, ...]
     waited_s: Real
     sharing: Sharing | None = None
+    per_s: Real | float = 1.0
 
 
 def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
@@ -114,6 +115,7 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
         np.array([together if isinstance(together, bool) else name in together for name in drawn.models]),
         _sharing(asked, n) if drawn.sharing is None else drawn.sharing,
         elastic,
+        drawn.per_s,
     )
     files = {} if path is None else {"jobs": path}
     if asked.measured is not None and asked.measured.pairs is not None:
@@ -156,8 +158,9 @@ def _without_large(jobs: Jobs, skipped: int) -> Jobs:
     if not rows.size:
         raise ScenarioError(f"cluster.servers: too small for every job of the log. {note}")
     models = [jobs.models[row] for row in rows.tolist()]
-    notes = (*jobs.notes, note)
-    return replace(jobs, workload=load.of(rows), models=models, waited_s=jobs.waited_s[rows], notes=notes)
+    load, first_s, notes = load.of(rows), load.submit_s[rows[0]], (*jobs.notes, note)
+    load = replace(load, submit_s=load.submit_s - first_s, deadline_s=load.deadline_s - first_s)
+    return replace(jobs, workload=load, models=models, waited_s=jobs.waited_s[rows], notes=notes)
 
 
 def _dealt(names: Sequence[str], n: int, random: np.random.Generator) -> list[str]:
@@ -166,13 +169,14 @@ def _dealt(names: Sequence[str], n: int, random: np.random.Generator) -> list[st
 
 
 def _unused(asked: ClusterInput, drawn: _Drawn, queue: Sequence[str]) -> list[str]:
-    """Return notes on servers on which no job can run, and on queues without a job."""
+    """Return notes on servers on which no job can run, and on queues and goodputs without a job."""
     used = set(np.flatnonzero((drawn.throughput[:, :, 0] > 0).any(axis=0)).tolist())
     servers = enumerate(asked.servers.items())
     idle = [name for place, (name, part) in servers if part.count and place not in used]
     empty = [name for name in asked.queues if name not in queue]
-    notes = [f"No job can run on {', '.join(idle)}"] if idle else []
-    return [*notes, f"No job is in queue {', '.join(empty)}"] if empty else notes
+    absent = [name for name in asked.goodput if name not in drawn.models]
+    unused = {"No job can run on": idle, "No job is in queue": empty, "No job has the goodput of": absent}
+    return [f"{text} {', '.join(named)}" for text, named in unused.items() if named]
 
 
 def cluster(asked: ClusterInput, queues: Sequence[str]) -> Cluster:
@@ -201,8 +205,8 @@ def _sharing(asked: ClusterInput, n: int) -> Sharing:
 
 
 def _elastic(asked: ClusterInput, drawn: _Drawn) -> Elastic:
-    """Return the speeds of jobs of models with a goodput. A gang larger than its model's batch cannot
-    change."""
+    """Return the speeds of jobs of models with a goodput. A gang larger than its model's batch, or than
+    _MOST_GROWN, cannot change."""
     if not asked.goodput:
         return NOT_ELASTIC
     parts = asked.servers.values()
@@ -217,7 +221,8 @@ def _elastic(asked: ClusterInput, drawn: _Drawn) -> Elastic:
         speed[row, 1, 1:] = model.best(1 + (gpus > 1), gpus)[0]
     names = list(asked.goodput)
     kind = np.array([names.index(model) if model in names else -1 for model in drawn.models], np.int64)
-    kind[speed[kind, 0, np.minimum(drawn.gpus, gpus.size)] <= 0] = -1
+    known = speed[kind, 0, np.minimum(drawn.gpus, gpus.size)] > 0
+    kind[~known | (drawn.gpus > gpus.size)] = -1
     return Elastic(kind, speed)
 
 
@@ -258,7 +263,7 @@ def _logged(asked: ClusterInput, given: LogInput, random: np.random.Generator) -
         raise ScenarioError(f"cluster.log.skip: {given.path} has only {log.submit_s.size} jobs")
     models = _models(asked, log.model[part], random)
     types = [()] * submit_s.size if given.any_type else log.types[part]
-    for job, names in enumerate(types):
+    for job, names in enumerate(types, given.skip):
         if names and not set(names) & set(asked.servers):
             raise ScenarioError(
                 f"cluster.servers: job {job} of the log (from 0, by submission) may only have type "
@@ -300,7 +305,7 @@ def _measured(asked: ClusterInput, given: MeasuredInput, random: np.random.Gener
     draws = random.random(n)
     columns = [known.types.index(name) for name in asked.servers]
     base = known.types.index(given.reference)
-    speeds, steps, models = np.zeros((n, len(columns), 2)), np.zeros(n), [""] * n
+    speeds, per_s, models = np.zeros((n, len(columns), 2)), np.zeros(n), [""] * n
     sizes, kind = np.unique(gpus).tolist(), np.zeros(n, np.int64)
     for size in sizes:
         rows = np.flatnonzero(gpus == size)
@@ -313,7 +318,7 @@ def _measured(asked: ClusterInput, given: MeasuredInput, random: np.random.Gener
             )
         chosen = able[(draws[rows] * able.size).astype(int)]
         speeds[rows] = table[chosen][:, columns]
-        steps[rows] = duration_s[rows] * table[chosen, base, 0]
+        per_s[rows] = table[chosen, base, 0]
         kind[rows] = chosen + sizes.index(size) * len(known.models)
         for row, model in zip(rows.tolist(), chosen.tolist(), strict=True):
             models[row] = known.models[model]
@@ -329,8 +334,9 @@ def _measured(asked: ClusterInput, given: MeasuredInput, random: np.random.Gener
             part = slice(place * classes, (place + 1) * classes)
             kept[part, part] = measured[size][:, :, columns]
         sharing = Sharing(kind, kept)
-    gangs, unknown = gpus.astype(np.int64), np.full(n, np.nan)
-    return _Drawn(submit_s - submit_s[0], gangs, steps, speeds, weight, [], models, (note,), unknown, sharing)
+    gangs, steps, unknown = gpus.astype(np.int64), duration_s * per_s, np.full(n, np.nan)
+    come_s = submit_s - submit_s[0]
+    return _Drawn(come_s, gangs, steps, speeds, weight, [], models, (note,), unknown, sharing, per_s)
 
 
 def _models(asked: ClusterInput, named: Sequence[str], random: np.random.Generator) -> list[str]:

@@ -32,7 +32,7 @@ from lab.cluster.run.jobs import build
 from lab.runs.manifest import one_by_one, store_run
 from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
-from traces.fault_rates import read_downtimes
+from traces.fault_rates import TRACE_DAYS, read_downtimes
 from twin.cluster.simulation import random_downtime, simulate
 from twinbed import InvariantError, ScenarioError
 from twinbed.own import OwnCodeError
@@ -76,8 +76,9 @@ class Drawn:
             emulation.compression * save_s(calibration, model, gpus, emulation.gpu_cores)
             for model, gpus in zip(self.jobs.models, load.gpus.tolist(), strict=True)
         ]
-        saves = np.maximum(np.ceil(load.steps / self.asked.checkpoint_s) - 1, 0)
-        return replace(load, steps=load.steps + saves * save_work)
+        saves = np.maximum(np.ceil(load.steps / (self.asked.checkpoint_s * load.per_s)) - 1, 0)
+        longer = 1 + np.array(save_work) / self.asked.checkpoint_s
+        return replace(load, steps=load.steps + saves * save_work * load.per_s, per_s=load.per_s * longer)
 
     def timing(self, calibration: Calibration) -> Timing:
         """Return how time passes. Raises ScenarioError for rounds so short that a restarted job makes no
@@ -255,9 +256,11 @@ def traced_downtime(given: FaultsInput, servers: int, seed: int) -> Downtime:
             "per_server_day"
         )
     until = given.from_day + (given.end_s - given.begin_s) / DAY_S
-    last = max(float(days.max(initial=0.0)) for days in traced)
-    if given.from_day >= last:
-        raise ScenarioError(f"cluster.faults.from_day: the trace ends on day {last:g}; begin before it")
+    if until > TRACE_DAYS:
+        raise ScenarioError(
+            f"cluster.faults.from_day: the trace ends on day {TRACE_DAYS:g}, and end_s is its day {until:g}; "
+            "begin or end earlier"
+        )
     found: list[tuple[int, float, float]] = []
     chosen = np.random.default_rng(seed).permutation(len(traced))[:servers]
     for server, place in enumerate(chosen.tolist()):

@@ -34,13 +34,15 @@ def test_a_pair_counts_its_gpus_once_and_each_of_its_jobs_half_of_them() -> None
     assert shared.state(0.0).held.shared.tolist() == [[0, 1]]
     # Job 0 restarts until 30 s and leaves at 100 s, and job 1 until 10 and at 80 s: neither works for 10 s.
     shared.spend(100.0, np.array([100.0, 80.0]), np.array([30.0, 10.0]))
-    shared.undo(np.array([0]), np.array([5.0]))
+    shared.undo(0, 1000.0 + 5 * 2 * 0.6)
     done = shared.outcome(100.0, ())
     assert (done.held_s.tolist(), done.restart_s.tolist()) == ([100, 80], [30, 10])
     assert done.held_gpu_s.tolist() == [2 * (20 + 80 / 2), 2 * 80 / 2]
     assert (done.busy_gpu_s.tolist(), done.restart_gpu_s.tolist()) == ([2 * 100], [2 * 10])
     assert done.capacity_gpu_s.tolist() == [200]
-    assert (done.undone_s.tolist(), done.undone_gpu_s.tolist()) == ([5, 0], [5, 0])
+    assert done.undone_s == pytest.approx([5, 0])
+    assert done.undone_gpu_s == pytest.approx([5, 0])
+    assert done.left_steps.tolist() == [1006, 1000]
     assert shared.state(100.0).attained_gpu_s.tolist() == [2 * 70, 2 * 70]
 
 

@@ -120,6 +120,8 @@ def test_what_the_trace_cannot_tell_is_refused(trace):
         traced_downtime(FaultsInput(trace=trace), 401, 0)
     with pytest.raises(ScenarioError, match="the trace ends on day 348"):
         traced_downtime(FaultsInput(trace=trace, from_day=348.0), 1, 0)
+    with pytest.raises(ScenarioError, match=r"ends on day 348, and end_s is its day 348\.5"):
+        traced_downtime(FaultsInput(trace=trace, from_day=341.5), 1, 0)
     with pytest.raises(ValidationError, match="give one of per_server_day and trace"):
         FaultsInput(trace=trace, per_server_day=1.0)
 
@@ -141,6 +143,10 @@ def test_a_type_that_slurm_names_restricts_the_job_unless_any_type_is_asked_for(
     assert speeds("v100", any_type=True) == [[1], [1]]
     with pytest.raises(ScenarioError, match=r"job 0 of the log .* may only have type a100; add"):
         speeds("v100")
+    with path.open("a") as file:
+        file.write(f"{start}|gres/gpu:a100=2\n")
+    with pytest.raises(ScenarioError, match="job 2 of the log"):
+        speeds("v100", skip=2)
 
 
 def test_sizes_and_types_that_no_model_was_measured_on_are_refused(speeds):
@@ -174,6 +180,19 @@ def test_a_type_that_a_model_leaves_out_has_its_own_speed():
 def test_servers_that_no_job_can_use_are_named():
     jobs = build(drawn(models={"small": {"v100": 1.0, "a100": 0.0}}), np.random.SeedSequence(0))
     assert jobs.notes == ("No job can run on a100",)
+
+
+def test_a_goodput_of_which_no_job_is_has_a_note_and_huge_gangs_have_none():
+    model = {"alpha_c": 0.1, "beta_c": 0.1, "alpha_n": 0.1, "alpha_r": 0.1, "noise": 9.0}
+    model |= {"batch": 512, "most_batch": 1024, "most_local": 512}
+    given = {"goodput": {"big": model, "bigg": model}}
+    jobs = build(drawn(**given), np.random.SeedSequence(0))
+    assert jobs.notes == ("No job has the goodput of bigg",)
+    assert (jobs.workload.elastic.kind >= 0).tolist() == [name == "big" for name in jobs.models]
+    given |= {"servers": {"v100": {"count": 64, "gpus": 8}}, "models": {"big": {}}}
+    huge = {"count": 4, "per_hour": 1.0, "gpus": [300]}
+    jobs = build(drawn(**given, synthetic=huge), np.random.SeedSequence(0))
+    assert jobs.workload.elastic.kind.tolist() == [-1] * 4
 
 
 def test_jobs_of_some_models_stay_together():
@@ -239,6 +258,10 @@ def test_jobs_of_a_log_that_are_too_large_are_left_out_and_named(tmp_path):
         "Jobs of the log left out because they ask for more GPUs than they can ever have: 2; they are "
         "job 1 (64, can have 8), job 2 (5, can have 4), from 0 in the order of submission"
     ]
-    given["log"] |= {"skip": 1, "count": 1}
+    given |= {"log": {**given["log"], "skip": 1}, "deadlines": [2.0]}
+    later = build(ClusterInput.model_validate(given), np.random.SeedSequence(0)).workload
+    assert later.submit_s.tolist() == [0, 1]
+    assert later.deadline_s.tolist() == [18, 19]
+    given["log"] |= {"count": 1}
     with pytest.raises(ScenarioError, match=r"too small for every job of the log.* job 1 \(64, can have 8\)"):
         build(ClusterInput.model_validate(given), np.random.SeedSequence(0))

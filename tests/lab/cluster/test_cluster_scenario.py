@@ -117,6 +117,8 @@ def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):
         ("cluster.log={path: none.csv, format: csv}", "give one of synthetic, log, measured"),
         ("cluster.models={a: {tpu: 1}}", "there are no servers of this type"),
         ("cluster.settings={tiresias: {knop: 1}}", "tiresias.knop: there is no such key"),
+        ("cluster.settings={tiresias: {knob: abc}}", "tiresias.knob: 'abc' is not a number"),
+        ("cluster.settings={pollux: {population: 2.5}}", "pollux.population: 2.5 is not a whole number"),
         ("cluster.queues={a: {share: 0.8}, b: {share: 0.8}}", "more than 1 together"),
         ("cluster.restart_s=360", "restart_s must be below round_s"),
         ("cluster.synthetic.shortest_s=1e6", "below shortest_s, 1e+06"),

@@ -125,3 +125,11 @@ def test_a_slurm_that_dies_is_told_and_leaves_no_group() -> None:
     with pytest.raises(BackendError, match="its log"):
         run_and_kill_the_controller(cluster((0, 1)), workload([0], [1], [40]))
     assert not list(CGROUPS.glob(f"**/run-{os.getpid()}-*"))
+
+
+def test_a_run_that_is_left_while_jobs_run_ends_at_once() -> None:
+    with SlurmGangs([program(10**6)], cluster((0, 1))) as gangs:
+        gangs.start(0, {0: 1}, np.inf)
+        until(lambda: gangs.look(0).begun)
+        left_s = time.monotonic()
+    assert time.monotonic() - left_s < 4

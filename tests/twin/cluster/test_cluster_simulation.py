@@ -237,12 +237,34 @@ def test_a_fault_undoes_the_work_since_the_last_save() -> None:
     assert done.faulted.tolist() == [1]
 
 
+def test_a_job_saves_after_so_much_of_its_work_in_however_many_parts_it_is_done() -> None:
+    # Job 0 gives way at 3600 s, works again from 3730 s on, and saves at 4000 s of work: 100 s before the
+    # fault.
+    downtime = Downtime(np.array([0]), np.array([4230.0]), np.array([4300.0]))
+    jobs, timing = workload([0, 100], [1, 1], [5000, 100]), Timing(restart_s=30.0, checkpoint_s=1000.0)
+    done = run("tiresias", jobs, timing, cluster((0, 1)), downtime)
+    assert done.undone_s == pytest.approx([100, 0], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("speed", "per_s", "lost_s"), [(0.5, 1.0, 1000.0), (2.0, 1.0, 100.0), (2.0, 2.0, 400.0)]
+)
+def test_a_job_saves_after_so_much_work_at_speed_1(speed: float, per_s: float, lost_s: float) -> None:
+    # A job of half the speed has done 500 s of work when its server fails at 1000 s.
+    downtime = Downtime(np.array([0]), np.array([1000.0]), np.array([2000.0]))
+    jobs = workload([0], [1], [9000], throughput=[[speed]], per_s=per_s)
+    done = run("fifo", jobs, Timing(checkpoint_s=600.0), cluster((0, 1)), downtime)
+    assert done.undone_s.tolist() == pytest.approx([lost_s])
+
+
 def test_a_fault_undoes_the_work_of_all_copies_of_a_job() -> None:
     downtime = Downtime(np.array([0]), np.array([500.0]), np.array([600.0]))
     timing = Timing(restart_s=0.0, checkpoint_s=300.0)
     done = run("hadar-e", workload([0], [1], [3000]), timing, cluster((0, 1), (0, 1), (0, 1)), downtime)
-    assert done.undone_s.tolist() == [200.0]
-    assert done.undone_gpu_s.tolist() == [600.0]
+    # Three copies lose 10 s of each round of 360 s. They have saved four times 300 steps.
+    lost_s = 500 - 1200 / (3 * (1 - 10 / 360))
+    assert done.undone_s == pytest.approx([lost_s])
+    assert done.undone_gpu_s == pytest.approx([3 * lost_s])
 
 
 def test_two_jobs_on_one_gpu_are_slower_and_their_gpu_counts_once() -> None:
@@ -273,8 +295,9 @@ def test_a_fault_of_a_shared_server_hits_both_jobs() -> None:
     jobs = workload([0, 0], [1, 1], [1000, 1000], sharing=sharing)
     done = run("gavel-sharing", jobs, Timing(restart_s=30.0, checkpoint_s=200.0), cluster((0, 1)), downtime)
     assert done.faulted.tolist() == [1, 1]
-    assert done.undone_s.tolist() == pytest.approx([100.0, 100.0])
-    assert done.undone_gpu_s.tolist() == pytest.approx([50.0, 50.0])
+    lost_s = 500 - 200 / (0.5 + 1e-3)
+    assert done.undone_s.tolist() == pytest.approx([lost_s, lost_s])
+    assert done.undone_gpu_s.tolist() == pytest.approx([lost_s / 2, lost_s / 2])
     assert done.held_gpu_s.sum() == pytest.approx(done.busy_gpu_s.sum())
 
 

@@ -32,6 +32,7 @@ def drawn(seed: int, n: int) -> tuple[Cluster, Workload]:
         random.choice([1, 1, 2, 3, 8], n),
         np.exp(random.normal(7, 1.5, n)),
         throughput=rates,
+        per_s=random.uniform(0.5, 2, n),
     )
     return where, replace(jobs, throughput=np.stack((rates, 0.7 * rates), axis=2))
 
