@@ -47,7 +47,7 @@ def _spec() -> FleetSpec:
     repair = Delay(REPAIR_S, REPAIR_S)
     causes = (
         Cause("cable", FaultKind.LINK, per_gpu_s(LLAMA3, "link"), repair),
-        Cause("nic", FaultKind.NIC, per_gpu_s(LLAMA3, "nic"), repair, swap=True),
+        Cause("nic", FaultKind.NIC, per_gpu_s(LLAMA3, "nic"), repair),
         Cause("host", None, 8 * per_gpu_s(LLAMA3, "other"), repair),
     )
     return FleetSpec(

@@ -228,12 +228,16 @@ class PlanInput(Section):
 
 _MOST_GPUS = 131_072
 """Largest fleet whose single iterations are simulated."""
+_WITHOUT_PLAN = (
+    "rates", "degraded_iteration_s", "jitter_cv", "spares", "checkpoint_interval_s", "save_s", "init_s",
+)  # fmt: skip
+"""Keys of a fleet that a plan replaces by its own."""
 
 
 class FleetInput(Section):
     """A synchronous job on a whole fleet for days. Hosts have 8 GPUs, each with its own adapter.
 
-    The scenario's topology and faults are ignored, except `faults.silent`.
+    A scenario's `topology` and `faults` are not for fleets, except `faults.silent`.
     """
 
     gpus: int = Field(default=16_384, ge=8, le=1 << 20, multiple_of=8)
@@ -244,8 +248,8 @@ class FleetInput(Section):
     iteration_s: PositiveFloat = 6.2
     """Length of an iteration, s. Default: 405 G parameters and 16 Mi tokens at 400 TFLOP/s on each of 16,384
     GPUs."""
-    degraded_iteration_s: PositiveFloat = 6.2
-    """Length of an iteration while an adapter has one of two uplinks, s. Default: the same as without a
+    degraded_iteration_s: PositiveFloat | None = None
+    """Length of an iteration while an adapter has one of two uplinks, s; null: `iteration_s`, as without a
     scheme, where adapters have a single uplink."""
     jitter_cv: NonNegativeFloat = 0.02
     """Coefficient of variation of an iteration's length. An assumption."""
@@ -266,9 +270,12 @@ class FleetInput(Section):
     single iterations and faults of the edge are simulated."""
 
     @model_validator(mode="after")
-    def _single_iterations_of_so_many(self) -> FleetInput:
+    def _with_a_plan_or_without(self) -> FleetInput:
         if self.plan is None and self.gpus > _MOST_GPUS:
             raise ValueError(f"gpus: {self.gpus}: more than {_MOST_GPUS:,} need a plan: `plan: {{}}`")
+        for key in _WITHOUT_PLAN if self.plan is not None else ():
+            if getattr(self, key) != FleetInput.model_fields[key].default:
+                raise ValueError(f"{key}: has no effect with a plan, which has keys of its own; leave it out")
         return self
 
 
@@ -333,6 +340,9 @@ class FabricInput(Section):
         if len(measures) != 1:
             instead = f", not {' and '.join(measures)}" if measures else ""
             raise ValueError(f"give one of {', '.join(MEASURES)}{instead}")
+        unread = TopologyInput(), FaultsInput(silent=self.faults.silent)
+        if self.fleet is not None and (self.topology, self.faults) != unread:
+            raise ValueError("a fleet has a topology and faults of its own: leave out all but faults.silent")
         return self
 
     @property

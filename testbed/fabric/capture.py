@@ -16,18 +16,19 @@ from typing import Any
 from scapy.arch.linux import L2ListenSocket
 from scapy.contrib.bfd import BFD
 from scapy.contrib.roce import BTH
+from scapy.data import DLT_EN10MB
 from scapy.layers.inet import IP
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet
 from scapy.sendrecv import sniff
-from scapy.utils import wrpcap
+from scapy.utils import PcapWriter
 
 from testbed.fabric.links import in_namespace
 from testbed.fabric.model import PEER, Fabric, Tor
 from twinbed import BackendError, ScenarioError
 
 LONGEST_S, MOST_PACKETS = 600.0, 100_000
-"""Largest duration of a capture, s, and number of packets. The packets are held in memory."""
+"""Largest duration of a capture, s, and number of decoded packets, which are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +128,19 @@ def capture(
         raise ScenarioError(f"count: {count} is not possible; take 1 to {MOST_PACKETS}")
     namespace, devices = devices_at(fabric, place)
     decoded: list[CapturedPacket] = []
+    others = 0
+    file: PcapWriter | None = None
     began_s = time.time()
 
     def enough(packet: Packet) -> bool:
+        nonlocal others
         captured = decode(packet, str(packet.sniffed_on), float(packet.time) - began_s)
-        if captured is not None:
+        if captured is None:
+            others += 1
+        else:
             decoded.append(captured)
+        if file is not None:
+            file.write_packet(packet)
         return len(decoded) >= count
 
     with ExitStack() as stack:
@@ -145,10 +153,13 @@ def capture(
             ) from error
         for listening in sockets:
             stack.callback(listening.close)
-        packets = sniff(opened_socket=sockets, timeout=seconds, stop_filter=enough)
-    if out is not None:
         try:
-            wrpcap(str(out), packets)
+            with ExitStack() as closed:
+                if out is not None:
+                    file = PcapWriter(str(out), linktype=DLT_EN10MB)
+                    closed.enter_context(file)
+                    file.write_header(None)
+                sniff(opened_socket=sockets, timeout=seconds, stop_filter=enough, store=False)
         except OSError as error:
-            raise BackendError(f"{out}: cannot be written ({error.strerror})") from error
-    return tuple(decoded), len(packets) - len(decoded)
+            raise BackendError(f"{out or place}: cannot be written ({error.strerror})") from error
+    return tuple(decoded), others

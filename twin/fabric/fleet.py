@@ -3,13 +3,14 @@
 For: where a fleet's time goes under a scheme and a checkpoint interval. SimPy drives faults, repairs and
 starts; compiled code does what happens between two of them (iterations.py). Not for: detection and failover
 of a single fault (failover.py gives gaps_s), nor the parts of an iteration (jobs.py).
-Simplifications: an unrepaired fault does not change when its component fails again; a gap slows neither a
-save nor a start; all attachments of a replacement work.
+Simplifications: an unrepaired fault does not change when its component fails again; a gap slows no save; all
+attachments of a replacement work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ import simpy
 from control.fabric import FaultKind
 from twin.containers.compiled import kernel
 from twin.fabric.fleet_model import Bill, Cause, FleetOutcome, FleetSpec
-from twin.fabric.iterations import BOOK, DOWN, ITERATE, KEPT, advance, begin, keep, lose, meet
+from twin.fabric.iterations import BOOK, DOWN, KEPT, advance, begin, keep, lose, meet
 from twin.fabric.model import Flags, Floats, Whole
+from twin.fabric.transports import Rdma
 
 
 def simulate(spec: FleetSpec, seed: np.random.SeedSequence) -> FleetOutcome:
@@ -75,7 +77,6 @@ class _Fleet:
             degraded_s,
             stalled_s,
             saving_s=float(book["saving_s"]),
-            planned_s=float(book["planned_s"]),
             lost_s=self._lost_s,
             down_s=self._down_s + (end_s - self._down_since_s if down else 0.0),
             open_s=open_s,
@@ -126,11 +127,11 @@ class _Fleet:
         else:
             rows, hit = self._hit(cause.kind, component)
             gap_s = self._cut(rows, hit, now_s + repair_s)
-            stall_s = meet(self._books, now_s, gap_s, self.spec.busy, self.spec.transport)
-            back_s = repair_s
-            if cause.swap and np.isfinite(stall_s) and self._books[0]["activity"] == ITERATE:
-                back_s = self._swap(rows, hit, repair_s)
-            self.env.process(self._repair(back_s))
+            transport = self.spec.transport
+            if isinstance(transport, Rdma) and not _working(self.up_again_s, rows, now_s).all():
+                transport = replace(transport, library=None)  # no port is left to move to
+            stall_s = meet(self._books, now_s, gap_s, self.spec.busy, transport)
+            self.env.process(self._repair(repair_s))
         if self._books[0]["activity"] == DOWN:
             stall_s = np.nan
         self._faults.append((now_s, index, stall_s))
@@ -170,24 +171,6 @@ class _Fleet:
             )
         )
 
-    def _swap(self, rows: Whole, hit: Flags, repair_s: float) -> float:
-        """Plan a restart with spares in place of the hosts that continue without the uplinks `hit` of `rows`.
-
-        Returns the time for which the uplinks are missing, s: until that restart, or until the repair if
-        there are too few spares.
-        """
-        now_s, book = self.env.now, self._books[0]
-        hosts = len(np.unique(rows // self.spec.rows_per_host))
-        start_s = float(book["due_s"]) + self.spec.checkpointing.save_s - now_s
-        self._welcome()
-        if hosts > self._spares or start_s >= repair_s:
-            return repair_s
-        self._spares -= hosts
-        self._returns += [now_s + repair_s] * hosts
-        book["planned"] = 1
-        self.up_again_s[rows] = np.where(hit, now_s + start_s, self.up_again_s[rows])
-        return start_s
-
     def _repair(self, after_s: float) -> Generator[simpy.Event, Any, None]:
         """Let the fleet run at the pace of its working uplinks once the repair is over."""
         yield self.env.timeout(after_s)
@@ -200,7 +183,7 @@ class _Fleet:
         book, now_s = self._books[0], self.env.now
         self._lost_s += now_s - float(book["saved_s"])
         lose(self._books)
-        book["activity"], book["planned"], book["since_save_s"] = DOWN, 0, 0.0
+        book["activity"], book["since_save_s"] = DOWN, 0.0
         self._down_since_s = now_s
         self.env.process(self._start())
 
@@ -267,7 +250,6 @@ class _Fleet:
                 self._sigma,
                 plan.interval_s,
                 plan.save_s,
-                plan.init_s,
                 self._paces,
                 self._taken_s,
                 self._used,

@@ -24,15 +24,12 @@ class Cause:
     kind: kind of the component (PORT counts as LINK); None: the host itself, with the job on it.
     per_s: faults of one component per second.
     repair: time until the component works again.
-    swap: whether a job that survives saves after the running iteration and restarts with a spare, if there is
-    one, in the host's place.
     """
 
     name: str
     kind: FaultKind | None
     per_s: float
     repair: Delay
-    swap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,6 @@ class Bill:
     degraded_s: time that missing uplinks added to kept iterations.
     stalled_s: time that gaps added to kept iterations.
     saving_s: finished saves.
-    planned_s: restarts after planned swaps.
     lost_s: time from the last save to each death.
     down_s: time from each death to the first step afterwards.
     open_s: time of the activity that was under way at the end.
@@ -123,7 +119,6 @@ class Bill:
     degraded_s: float
     stalled_s: float
     saving_s: float
-    planned_s: float
     lost_s: float
     down_s: float
     open_s: float

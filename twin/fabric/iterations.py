@@ -14,8 +14,8 @@ from twin.containers.compiled import kernel
 from twin.fabric.model import Floats
 from twin.fabric.transports import Transport
 
-DOWN, ITERATE, SAVE, START = range(4)
-"""Activities of a job. START: it restarts after a planned stop, without a loss."""
+DOWN, ITERATE, SAVE = range(3)
+"""Activities of a job."""
 
 BOOK = np.dtype(
     [
@@ -28,10 +28,8 @@ BOOK = np.dtype(
         ("stall_end_s", np.float64),  # end of the last gap's stall
         ("since_save_s", np.float64),  # iterations since the last save
         ("saved_s", np.float64),  # time since which work is unsaved
-        ("planned", np.int64),  # 1: restart after the next save
         ("amounts", np.float64, (2, 5)),  # rows PENDING and KEPT, columns ITERATIONS to STALLED_S
         ("saving_s", np.float64),
-        ("planned_s", np.float64),
     ]
 )
 PENDING, KEPT = 0, 1
@@ -65,7 +63,6 @@ def advance(
     sigma: float,
     interval_s: float,
     save_s: float,
-    init_s: float,
     rng: np.random.Generator,
     taken_s: Floats,
     used: int,
@@ -73,7 +70,7 @@ def advance(
     """Carry out the activities of books[0] that end by until_s.
 
     base_s, ideal_s: length of an iteration now, and on a healthy fleet, s. sigma: spread of the lognormal
-    pace. interval_s, save_s, init_s: as in Checkpointing.
+    pace. interval_s, save_s: as in Checkpointing.
     taken_s: float64[n], lengths of the iterations, filled from `used` on. Returns the number filled
     afterwards; n if there was no room for more.
     """
@@ -91,24 +88,15 @@ def advance(
             book["since_save_s"] += lasted_s
             taken_s[used] = lasted_s
             used += 1
-            if book["since_save_s"] >= interval_s or book["planned"] == 1:
+            if book["since_save_s"] >= interval_s:
                 book["activity"] = SAVE
                 book["began_s"] = now_s
                 book["due_s"] = now_s + save_s
                 continue
-        elif book["activity"] == SAVE:
+        else:
             keep(books)
             book["saving_s"] += lasted_s
             book["since_save_s"] = 0.0
-            book["saved_s"] = now_s
-            if book["planned"] == 1:
-                book["planned"] = 0
-                book["activity"] = START
-                book["began_s"] = now_s
-                book["due_s"] = now_s + init_s
-                continue
-        else:
-            book["planned_s"] += lasted_s
             book["saved_s"] = now_s
         begin(books, now_s, base_s, sigma, rng)
     return used
@@ -119,7 +107,7 @@ def meet(books: NDArray[np.void], now_s: float, gap_s: Floats, busy: Floats, tra
     inf: the job dies.
 
     busy: float64[b, 2], ascending and disjoint: times at which flows are on the network, as shares of an
-    iteration. A gap has no effect before the next of these spans. Gaps slow neither a save nor a start.
+    iteration. A gap has no effect before the next of these spans. Gaps slow no save.
     """
     book = books[0]
     idle_s = _idle_s(books, now_s, busy) if book["activity"] == ITERATE else 0.0

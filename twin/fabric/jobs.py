@@ -198,9 +198,7 @@ def series(
     used, died_at_s, now = 0, np.nan, usual
     begin(books, 0.0, now.total_s, sigma, random)
     for at_s, event, gap_s in _events(outages, slow):
-        used = advance(
-            books, at_s, now.total_s, usual.total_s, sigma, np.inf, 0.0, 0.0, random, taken_s, used
-        )
+        used = advance(books, at_s, now.total_s, usual.total_s, sigma, np.inf, 0.0, random, taken_s, used)
         if used == iterations:
             break
         if event != _OUTAGE:
@@ -213,7 +211,7 @@ def series(
             break
         added_s[used] += more_s
     else:
-        advance(books, np.inf, now.total_s, usual.total_s, sigma, np.inf, 0.0, 0.0, random, taken_s, used)
+        advance(books, np.inf, now.total_s, usual.total_s, sigma, np.inf, 0.0, random, taken_s, used)
     return Iterations(taken_s, added_s, died_at_s)
 
 

@@ -5,9 +5,10 @@ For: effective training time, and GPU-hours by their use, under a plan for failu
 iterations and the edge's links (fleet.py), because a job of this size has millions of them. Compiled code
 walks the failures of all nodes as one Poisson process. So the cost of a run depends on the number of
 failures, and not on the number of GPUs. A failure while the job is down begins detection again, with the
-larger need of both failures. Saves are spread evenly over the work between them. Each ends at the same time
-as if it were one block. A failed node returns after its repair, first to the warm pool, then to the cold one.
-A tier's save is safe at once.
+larger need of both failures. While the job waits for nodes or a switch no process runs, so only nodes and
+switches fail, which lengthens the wait. Saves are spread evenly over the work between them, whatever fails
+meanwhile. Each ends at the same time as if it were one block. A failed node returns after its repair, first
+to the warm pool, then to the cold one. A tier's save is safe at once.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class Tier:
 
 NO_LAST_TIER = "tiers: a failure can destroy every checkpoint; add one that survives `peers`: a remote store"
 NO_PROGRESS = (
-    "failures_per_node_day: the job makes no progress; give fewer failures, or shorter detection, restarts "
-    "and saves"
+    "failures_per_node_day: the job makes no progress; give fewer failures, more spares, or shorter "
+    "detection, restarts and saves"
 )
 
 
@@ -290,7 +291,7 @@ def _walk(
     now_s, fails_s, change_s = 0.0, _next(rng, rate), _next(rng, updates[0])
     while now_s < end_s:
         # The job runs, with stalls, until a failure or a change ends it.
-        base, free_s, cause, staller = work, now_s, planned, 0
+        free_s, cause, staller = now_s, planned, 0
         while True:
             # A change may have waited its time out while the job was down.
             at_s = max(min(fails_s, change_s + updates[1], end_s), now_s)
@@ -314,15 +315,15 @@ def _walk(
         if now_s >= end_s:
             break
         for tier in range(len(saved)):
-            steps = np.floor((work - base) / numbers.interval_s[tier] + 1e-9)
-            if steps >= 1.0:
-                saved[tier] = base + steps * numbers.interval_s[tier]
+            # An interval goes on where a failure left it, because it counts work.
+            steps = np.floor((work - saved[tier]) / numbers.interval_s[tier] + 1e-9)
+            saved[tier] += steps * numbers.interval_s[tier]
         if cause == planned:
             saved[:] = work  # the job saves before a planned stop
         if change_s <= now_s:
             change_s = now_s + _next(rng, updates[0])
         counts[0, cause] += 1
-        loss, need, open_s, done_s = 0, 0, now_s, now_s
+        loss, need, lasts_s, open_s, done_s = 0, 0, times_s[0], now_s, now_s
         opener = cause  # cause whose repair the job waits for, even if other failures follow
         stage = 0
         restarted = True
@@ -349,31 +350,30 @@ def _walk(
             if fails_s < done_s:
                 fails_s = now_s + _next(rng, rate)
                 more = _drawn(rng, numbers.rate)
-                if numbers.first[more + 1] > numbers.first[more]:
-                    continue  # the fabric survives this failure, and the job is down anyway
+                waits = stage == _QUEUE
+                if numbers.first[more + 1] > numbers.first[more] or (waits and numbers.action[more] == 0):
+                    continue  # the fabric survives it, or no process runs; the job is down anyway
                 # The second node may hold the first one's copy.
                 if loss == 2 and numbers.loss[more] == 2 and rng.random() < 1.0 / max(nodes - 1, 1):
                     loss = 3
                 cause = more
-                counts[0, cause] += 1
+                if not waits:
+                    counts[0, cause] += 1
                 restarted = True
             elif stage in (_DETECT, _QUEUE):
                 if now_s < open_s:
                     stage, done_s = _QUEUE, open_s
                     continue
                 warm, cold, missing, back_s, used = _take(pools, returns, used, size, now_s, need)
-                lasts_s = times_s[0]
                 if warm > 0:
                     lasts_s = max(lasts_s, times_s[1])
                 if cold > 0:
                     lasts_s = max(lasts_s, times_s[2])
                 need = 0
                 if missing > 0:
-                    there_s = min(max(back_s, now_s), end_s)
-                    spent_s[cause, _QUEUE] += there_s - now_s
-                    now_s, lasts_s = there_s, times_s[3]
-                    while fails_s <= now_s:  # failures of a fleet that waits change nothing
-                        fails_s += _next(rng, rate)
+                    lasts_s, open_s, opener = max(lasts_s, times_s[3]), max(back_s, now_s), cause
+                    stage, done_s = _QUEUE, open_s
+                    continue
                 stage, done_s = _REPLACE, now_s + lasts_s
             elif stage == _REPLACE:
                 best, cost = 0, np.inf

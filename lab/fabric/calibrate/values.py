@@ -79,6 +79,9 @@ _SERIES = {
 }
 """Section → values that are series, which no single number replaces."""
 
+_WHOLE = ("exponent", "packets", "retries", "tries", "B")
+"""Units of which there are only whole numbers."""
+
 Replaced = Mapping[str, Mapping[str, float]]
 """Replaced values: section → value → number."""
 
@@ -110,7 +113,7 @@ class Fabric:
 
 def check(replaced: Replaced) -> Replaced:
     """Return `replaced`. Raises ScenarioError for a value that no calibration has, and names the nearest
-    value."""
+    value, and for a part of an exponent or of a packet."""
     known = [f"{section}.{key}" for section, units in UNITS.items() for key in units]
     for section, values in replaced.items():
         for key in values:
@@ -120,6 +123,8 @@ def check(replaced: Replaced) -> Replaced:
                 raise ScenarioError(f"{name}: no calibration has such a value; {hint}")
             if key in _SERIES.get(section, ()):
                 raise ScenarioError(f"{name}: a series; change it in a calibration file of your own")
+            if UNITS[section][key] in _WHOLE and values[key] % 1:
+                raise ScenarioError(f"{name}: {values[key]:g}; give a whole number")
     return replaced
 
 

@@ -80,7 +80,7 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
     link, nic, host = (per_gpu_s(FLEETS[asked.rates], part) for part in ("link", "nic", "other"))
     causes = (
         Cause("cable", FaultKind.LINK, link, repair),
-        Cause("adapter", FaultKind.NIC, nic, repair, swap=True),
+        Cause("adapter", FaultKind.NIC, nic, repair),
         Cause("host", None, host * _GPUS_PER_HOST, repair),
     )
     hosts = asked.gpus // _GPUS_PER_HOST
@@ -93,7 +93,7 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
         )
     interval_s = asked.checkpoint_interval_s or daly_s(asked.save_s, 1 / fatal_per_s)
     rerouted = world.scheme is Scheme.REROUTE
-    healthy_s, degraded_s = asked.iteration_s, asked.degraded_iteration_s
+    healthy_s, degraded_s = asked.iteration_s, asked.degraded_iteration_s or asked.iteration_s
     return FleetSpec(
         topology=topology,
         rows_per_host=_GPUS_PER_HOST,

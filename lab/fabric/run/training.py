@@ -50,7 +50,8 @@ def measure(world: World, asked: TrainingInput) -> Measured:
     random = np.random.default_rng(world.network.spawn(1)[0])
     paths = {flow: world.path(*flow, random) for flow in _flows(job)} if library is None else {}
     uplink = first_uplink(world, paths, job.gpus)
-    outages = world.outages(plan(world, work_s, until_s=until_s, uplink=uplink))
+    faults = plan(world, work_s, until_s=until_s, uplink=uplink)
+    outages = world.outages(faults)
     rdma = Rdma(world.fabric.queue_pair, Link(world.rate_bps, world.rtt_s(0, 1)))
     transport: Transport = Reconnecting() if world.scheme is Scheme.REROUTE else rdma
     slow = NO_SPANS
@@ -72,20 +73,18 @@ def measure(world: World, asked: TrainingInput) -> Measured:
         slow=slow,
         slow_cluster=None if library is None else replace(cluster, rate_bps=rate_bps * library.degraded),
     )
-    saving = asked.checkpoint
-    saves_s = 0.0 if saving is None else saving.save_s * np.ceil(work_s / saving.interval_s - 1)
-    job_s = float(run.duration_s.sum() + saves_s)
+    job_s = float(run.duration_s.sum() + _saves_s(asked, work_s))
     end_s = np.concatenate([[0.0], np.cumsum(run.duration_s)])
     if dies_s < job_s:
         died, corners = _dying(asked, rdma.noticed_s, work_s, fatal, until_s)
         learnt = _learnt(asked, usual_s, *corners) if corners is not None else _Learnt({}, {})
-        over_s = until_s if np.isnan(died["job_s"]) else died["job_s"]
         done = end_s[1:] <= dies_s
         return of_outages(
-            before(outages, over_s),
+            before(outages, died["job_s"]),
             died | learnt.metrics,
             {"at_s": end_s[:-1][done], "duration_s": run.duration_s[done]},
             learnt.tables,
+            frozenset({"job_s"} if died["failed"] else ()),
         )
     values = _means(run.duration_s, asked.average)
     metrics = {
@@ -95,13 +94,16 @@ def measure(world: World, asked: TrainingInput) -> Measured:
         "kept_share": 1.0,
         **{f"iteration_p{share}_s": float(np.quantile(values, share / 100)) for share in (50, 90, 95)},
     }
+    # The job met no fault after until_s, which would have delayed it further.
+    later = plan(world, work_s, until_s=max(job_s, until_s), uplink=uplink)
     done_s = np.linspace(0.0, work_s, len(end_s))
-    learnt = _learnt(asked, usual_s, end_s, done_s)
+    learnt = _learnt(asked, usual_s, end_s + _saves_s(asked, done_s), done_s)
     return of_outages(
         before(outages, job_s),
         metrics | learnt.metrics,
         {"at_s": end_s[:-1], "duration_s": run.duration_s},
         learnt.tables,
+        frozenset({"job_s"} if len(later) > len(faults) else ()),
     )
 
 
@@ -123,8 +125,8 @@ def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) 
     work_s = asked.iterations * usual_s
     accuracy = accuracy_curve()[: asked.epochs + 1]
     ends_s = training_curve.epoch_ends_s(asked.epochs, work_s / asked.epochs, at_s, done_s)
-    # An epoch that ends at work_s up to rounding counts as ended.
-    now = np.array([work_s * (1 + 1e-9)])
+    # An epoch that ends then up to rounding counts as ended.
+    now = np.array([(work_s + _saves_s(asked, work_s)) * (1 + 1e-9)])
     done = np.isfinite(ends_s)
     return _Learnt(
         {
@@ -133,6 +135,14 @@ def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) 
         },
         {"accuracy": {"at_s": ends_s[done], "accuracy": np.maximum.accumulate(accuracy)[1:][done]}},
     )
+
+
+def _saves_s(asked: TrainingInput, done_s: Floats | float) -> Floats:
+    """Return the time of all saves before an amount of work (any shape), s. The work's end needs none."""
+    saving = asked.checkpoint
+    if saving is None:
+        return np.zeros_like(done_s)
+    return saving.save_s * np.maximum(np.ceil(done_s / saving.interval_s - 1 - 1e-9), 0.0)
 
 
 def _flows(job: Job) -> list[tuple[int, int]]:
@@ -148,10 +158,11 @@ def _dying(
     asked: TrainingInput, noticed_s: float, work_s: float, fatal: Floats, until_s: float
 ) -> tuple[dict[str, float], tuple[Floats, Floats] | None]:
     """Return the metrics of a job that dies of each outage in `fatal`, notices it after noticed_s and returns
-    with the path, and the corners of its work over time if it saves."""
+    with the path, and the corners of its work over time if it saves. The time of a job that does not end is
+    until_s, for which it is watched, a lower bound."""
     checkpoint = asked.checkpoint
     if checkpoint is None:
-        return {"failed": 1.0, "deaths": 1.0, "job_s": np.nan, "kept_share": 0.0}, None
+        return {"failed": 1.0, "deaths": 1.0, "job_s": until_s, "kept_share": 0.0}, None
     saving = Checkpointing(checkpoint.interval_s, checkpoint.save_s, noticed_s, checkpoint.init_s)
     lives = checkpoints.run(saving, work_s, fatal[:, 0], fatal[:, 1], until_s=until_s)
     kept_s = float(lives.from_s[-1] + lives.kept_s[-1])
@@ -159,7 +170,7 @@ def _dying(
     metrics = {
         "failed": float(not lives.finished),
         "deaths": float(len(lives.begin_s) - (lives.finished or lives.end_s[-1] >= until_s)),
-        "job_s": lives.end_of_job_s if lives.finished else np.nan,
+        "job_s": min(lives.end_of_job_s, until_s),
         "kept_share": kept_s / work_s,
         "stuck_s": _stuck_s(*corners),
     }

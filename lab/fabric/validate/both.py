@@ -100,6 +100,8 @@ def _what(asked: FabricInput) -> What:
             f"faults: {faults.kind} {faults.what}: the testbed validates single faults of a port or a link, "
             "flapping ones, and round_robin"
         )
+    if faults.one_way is not None and not faults.silent:
+        raise ScenarioError("faults.one_way: a carrier is lost both ways: give silent: true, or leave it out")
     if not faults.silent:
         return What.CARRIER
     return What.BOTH if faults.one_way is None else What(faults.one_way)

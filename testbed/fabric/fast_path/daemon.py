@@ -102,17 +102,15 @@ class Config:
 
 
 class Daemon:
-    """The process's event loop. Everything happens in this process's namespace."""
+    """The process's event loop. Everything happens in this process's namespace. hops: of config.uplinks."""
 
-    def __init__(self, config: Config, journal: IO[str]) -> None:
+    def __init__(self, config: Config, hops: list[Hop], journal: IO[str]) -> None:
         key = Path(config.key_file).read_bytes()
-        indices = [socket.if_nametoindex(device) for device, _, _ in config.uplinks]
-        gateways = [int(IPv4Address(gateway)) for _, gateway, _ in config.uplinks]
         others = [int(IPv4Address(other)) for other in config.others]
-        self._steering = Steering(list(map(Hop, indices, gateways)))
+        self._steering = Steering(hops)
         ears = [
-            Ear(device, index, gateway)
-            for (device, _, _), index, gateway in zip(config.uplinks, indices, gateways, strict=True)
+            Ear(device, hop.index, hop.gateway)
+            for (device, _, _), hop in zip(config.uplinks, hops, strict=True)
         ]
         self._opener = Opener(key, others, WINDOW_S)
         self._sealer = Sealer(key)
@@ -216,6 +214,13 @@ class Daemon:
                 self._journal.write(json.dumps(row) + "\n")
 
 
+def _index(device: str) -> int:
+    try:
+        return socket.if_nametoindex(device)
+    except OSError:
+        raise ScenarioError(f"uplinks: there is no device {device} in this namespace") from None
+
+
 def _guard(hops: list[Hop]) -> int:
     """Start the process that empties the routing table once this one has ended, however that happens.
 
@@ -243,17 +248,15 @@ def _take_priority() -> None:
 
 
 def main(path: Path) -> int:
-    """Run until SIGTERM. Returns exit code 2, after one line of error, if it cannot run."""
+    """Run until SIGTERM or Ctrl-C. Returns exit code 2, after one line of error, if it cannot run."""
     try:
         config = Config.read(path)
-        hops = [
-            Hop(socket.if_nametoindex(device), int(IPv4Address(gateway)))
-            for device, gateway, _ in config.uplinks
-        ]
+        hops = [Hop(_index(device), int(IPv4Address(gateway))) for device, gateway, _ in config.uplinks]
         pipe = _guard(hops)
         with Path(config.journal).open("a", buffering=1) as journal:
-            daemon = Daemon(config, journal)
-            signal.signal(signal.SIGTERM, lambda *_: setattr(daemon, "ended", True))
+            daemon = Daemon(config, hops, journal)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: setattr(daemon, "ended", True))
             if config.real_time:
                 _take_priority()
             gc.collect()

@@ -20,6 +20,10 @@ def asked(**changes):
     return {**MINIMAL, "fabric": {**MINIMAL["fabric"], **changes}}
 
 
+def of_fleet(**changes):
+    return {**MINIMAL, "fabric": {"fleet": {}, **changes}}
+
+
 def test_its_policies_are_schemes_and_all_of_them_by_default():
     assert build(MINIMAL).policies == ["none", "bond", "reroute", "thorn-software", "thorn"]
 
@@ -39,6 +43,9 @@ def test_its_policies_are_schemes_and_all_of_them_by_default():
         (asked(values={"control": {"hold": 0.0}}), "did you mean 'control.hold_s'"),
         (asked(values={"bfd": {"interval_s": -1.0}}), "greater than or equal to 0"),
         (asked(values={"retry_adp": {"low": 3.0}}), "retry_adp.low: a series"),
+        (asked(values={"bfd": {"multiplier": 3.9}}), "bfd.multiplier: 3.9; give a whole number"),
+        (of_fleet(topology={"hosts": 9}), "a fleet has a topology and faults of its own"),
+        (of_fleet(faults={"kind": "none"}), "leave out all but faults.silent"),
         (asked(retry_profile="cx7"), "fabric.retry_profile"),
         (asked(faults={"kind": "sometimes"}), "fabric.faults.kind"),
         (asked(faults={"kind": "random"}), "per_day is for random faults, and they need it"),
@@ -115,6 +122,13 @@ def test_a_scenario_names_its_adapter_and_the_real_fabric_has_the_plain_timer_wh
         assert world.build_world(spec).fabric.queue_pair.retry_profile == wanted
         assert both.asked_of(spec)[1].queue_pair.retry_profile == PLAIN
     assert build(asked()).fabric.retry_profile == "cx6-20.43"
+
+
+def test_a_carrier_that_is_lost_one_way_is_not_taken_for_one_that_is_lost_both_ways():
+    faults = {"kind": "single", "one_way": "out", "silent": False}
+    (spec,) = expand(build(asked(faults=faults) | {"policies": ["thorn"]}))
+    with pytest.raises(ScenarioError, match=r"faults\.one_way: a carrier is lost both ways"):
+        both.asked_of(spec)
 
 
 def test_ranges_that_do_not_belong_together_are_refused(tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
+from io import BytesIO
 
 import pytest
 from scapy.contrib.bfd import BFD
@@ -13,11 +15,12 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 from scapy.utils import rdpcap
 
+from testbed.fabric import capture as capturing
 from testbed.fabric.capture import CapturedPacket, capture, decode, devices_at
 from testbed.fabric.model import Fabric, Plan
 from testbed.fabric.plan import fabric_of
 from tests.testbed.fabric.test_fabric_up import send_and_receive
-from twinbed import ScenarioError
+from twinbed import BackendError, ScenarioError
 
 FRAME = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
 OUTER = FRAME / IP(src="10.255.0.1", dst="10.255.0.2")
@@ -109,6 +112,37 @@ def test_a_place_that_a_fabric_does_not_have_is_refused(place, message) -> None:
 def test_a_bound_that_is_not_one_is_refused(seconds, count, key) -> None:
     with pytest.raises(ScenarioError, match=f"{key}: .* is not possible"):
         capture(SMALL, "h0", seconds=seconds, count=count)
+
+
+@pytest.fixture
+def line(monkeypatch) -> list[dict]:
+    """A link on which a TCP, a RoCEv2 and an ARP packet cross. Returns what was asked of scapy."""
+    asked: list[dict] = []
+
+    def sniff(*, opened_socket, timeout, stop_filter, **options) -> None:
+        asked.append(options)
+        for sent_one in (OUTER / TCP(), OUTER / ROCE, FRAME / ARP()):
+            packet = Ether(bytes(sent_one))
+            packet.sniffed_on = "tor0"
+            stop_filter(packet)
+
+    monkeypatch.setattr(capturing, "in_namespace", lambda _: nullcontext())
+    monkeypatch.setattr(capturing, "L2ListenSocket", lambda iface: BytesIO())
+    monkeypatch.setattr(capturing, "sniff", sniff)
+    return asked
+
+
+def test_a_capture_keeps_only_decoded_packets_in_memory_and_writes_all(line, tmp_path) -> None:
+    packets, others = capture(SMALL, "h0", seconds=1.0, count=5, out=tmp_path / "h0.pcap")
+    assert ([packet.protocol for packet in packets], others) == (["RoCEv2"], 2)
+    assert line == [{"store": False}]
+    assert [TCP in packet for packet in rdpcap(str(tmp_path / "h0.pcap"))] == [True, False, False]
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_capture(line, tmp_path) -> None:
+    with pytest.raises(BackendError, match=r"x.pcap: cannot be written"):
+        capture(SMALL, "h0", seconds=600.0, count=5, out=tmp_path / "none" / "x.pcap")
+    assert line == []
 
 
 @pytest.mark.root

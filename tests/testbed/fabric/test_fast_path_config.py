@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from testbed.fabric.fast_path import daemon
 from testbed.fabric.fast_path.daemon import Config, main
 from twinbed import ScenarioError
 
@@ -60,3 +64,43 @@ def test_a_file_that_cannot_be_used_ends_the_program_with_one_line(
     path.write_text("no JSON")
     assert main(path) == 2
     assert [line[:10] for line in capsys.readouterr().err.splitlines()] == ["fast path:"] * 2
+
+
+def test_a_device_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(written(tmp_path, uplinks=[["nosuch0", "172.16.0.0", 0]])) == 2
+    assert capsys.readouterr().err == "fast path: uplinks: there is no device nosuch0 in this namespace\n"
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Put back this process's handlers of both signals."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("handlers")
+def test_ctrl_c_ends_it_as_sigterm_does(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Endless:
+        ended = False
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def run(self) -> None:
+            try:
+                signal.raise_signal(number)
+            except KeyboardInterrupt:
+                pytest.fail("Ctrl-C is not handled")
+            assert self.ended
+
+    monkeypatch.setattr(daemon, "Daemon", Endless)
+    monkeypatch.setattr(daemon, "_guard", lambda _: os.open(os.devnull, os.O_RDONLY))
+    asked = written(
+        tmp_path, uplinks=[["lo", "172.16.0.0", 0]], journal=str(tmp_path / "log"), real_time=False
+    )
+    assert main(asked) == 0

@@ -18,6 +18,7 @@ from twin.fabric.checkpoints import Checkpointing, expected_ratio
 from twin.fabric.fleet import simulate
 from twin.fabric.fleet_model import Cause, FleetOutcome, FleetSpec
 from twin.fabric.model import Delay, QueuePair
+from twin.fabric.port_failover import PortFailover
 from twin.fabric.topology import dual_tor
 from twin.fabric.transports import Rdma, Reconnecting
 from twinbed import ScenarioError
@@ -45,9 +46,9 @@ def fleet(uplinks: int = 2, rows: int = 32, **given: Any) -> FleetSpec:
     return replace(plain, **given)
 
 
-def cause(kind: FaultKind | None, per_day: float, repair_s: float = HOUR_S, swap: bool = False) -> Cause:
+def cause(kind: FaultKind | None, per_day: float, repair_s: float = HOUR_S) -> Cause:
     """per_day: faults a day of one component."""
-    return Cause(str(kind), kind, per_day / DAY_S, Delay(repair_s, repair_s), swap)
+    return Cause(str(kind), kind, per_day / DAY_S, Delay(repair_s, repair_s))
 
 
 def run(spec: FleetSpec, seed: int = 1) -> FleetOutcome:
@@ -97,24 +98,25 @@ def test_a_flap_shorter_than_the_queue_pair_s_patience_kills_nobody() -> None:
 
 
 def test_an_adapter_that_carries_all_uplinks_is_no_redundancy() -> None:
-    nic = cause(FaultKind.NIC, 0.05, swap=True)
+    nic = cause(FaultKind.NIC, 0.05)
     one = fleet(topology=dual_tor(32, tors=8, uplinks=2, nics=1, spines=1), causes=(nic,))
     assert run(one).deaths > 0
     assert run(fleet(causes=(nic,))).deaths == 0
 
 
-def test_a_swap_costs_a_save_and_a_start_instead_of_the_time_until_the_repair() -> None:
-    nic = cause(FaultKind.NIC, 0.02, repair_s=5 * HOUR_S)
-    keeps = run(fleet(spares=100, causes=(nic,)))
-    swaps = run(fleet(spares=100, causes=(replace(nic, swap=True),)))
-    faults = len(keeps.fault_at_s)
-    assert len(swaps.fault_at_s) == faults > 0
-    assert keeps.bill.planned_s == keeps.bill.lost_s == swaps.bill.lost_s == 0.0
-    assert keeps.bill.degraded_s > faults * HOUR_S / 2
-    assert swaps.bill.degraded_s == 0.0
-    assert swaps.bill.planned_s == pytest.approx(faults * 60.0)
-    without = run(fleet(spares=0, causes=(replace(nic, swap=True),)))
-    assert without.bill == keeps.bill
+def test_a_library_moves_nothing_off_an_adapter_that_lost_all_its_ports() -> None:
+    spec = fleet(
+        topology=dual_tor(32, tors=8, uplinks=2, nics=1, spines=1),
+        gaps_s=INF,
+        flows=1 << 10,
+        transport=Rdma(QueuePair(timeout=14), library=PortFailover()),
+    )
+    nic, cable = cause(FaultKind.NIC, 0.05), cause(FaultKind.LINK, 0.05)
+    dead = run(replace(spec, causes=(nic,)))
+    assert dead.deaths > 0
+    assert not np.isfinite(dead.fault_stall_s).any()
+    moved = run(replace(spec, causes=(cable,)))
+    assert len(moved.fault_at_s) > moved.deaths == 0
 
 
 def test_a_tor_takes_all_its_hosts_down_or_slows_them() -> None:
@@ -152,10 +154,7 @@ def test_a_gap_while_the_network_is_idle_is_not_noticed() -> None:
 def test_the_bill_adds_up(
     seed: int, uplinks: int, per_day: float, spares: int, interval_s: float, jitter_cv: float
 ) -> None:
-    causes = tuple(
-        cause(kind, per_day, swap=kind is FaultKind.NIC)
-        for kind in (FaultKind.LINK, FaultKind.NIC, FaultKind.TOR, None)
-    )
+    causes = tuple(cause(kind, per_day) for kind in (FaultKind.LINK, FaultKind.NIC, FaultKind.TOR, None))
     saves = Checkpointing(interval_s, 12.0, 30.0, 60.0)
     spec = fleet(uplinks=uplinks, spares=spares, jitter_cv=jitter_cv, causes=causes, checkpointing=saves)
     out = run(spec, seed)

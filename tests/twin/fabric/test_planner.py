@@ -181,6 +181,36 @@ def test_spares_shorten_the_queue_and_standbys_the_restart() -> None:
     assert none.interruptions.sum() <= cold.interruptions.sum()
 
 
+def test_a_fleet_without_spares_trains_while_no_node_is_in_repair() -> None:
+    # Nodes fail while the job waits, too. Those in repair are Poisson with a mean of 12 a day times 4 hours.
+    tier = Tier("remote", 1.0, 0.0, 0.0, Loss.PEERS)
+    asked = plan(
+        failures=(failing(per_day=12.0, detect_s=0.0),), tiers=(tier,), update_s=0.0, duration_s=360 * DAY_S
+    )
+    outs = [of(asked, seed) for seed in range(4)]
+    assert np.mean([out.ettr_queue for out in outs]) == pytest.approx(np.exp(-2), rel=0.08)
+    assert min(out.ettr for out in outs) > 0.99
+    # A job that waits cannot die.
+    deaths = np.mean([out.interruptions[0] for out in outs])
+    assert deaths == pytest.approx(12 * 360 * np.exp(-2), rel=0.1)
+
+
+def test_a_tier_saves_after_its_interval_of_work_however_often_the_job_fails() -> None:
+    often = failing(per_day=100.0, action=Action.UPDATE)
+    rare = failing(per_day=2.0, action=Action.UPDATE, loss=Loss.PEERS)
+    tiers = (Tier("peer", 30.0, 0.0, 0.0, Loss.NODE), Tier("remote", 3600.0, 0.0, 0.0, Loss.PEERS))
+    out = of(plan(failures=(often, rare), tiers=tiers, update_s=0.0, duration_s=360 * DAY_S))
+    lost_s = out.by_cause_h[1, 1] * 3600 / (2048 * 8) / out.interruptions[1]
+    assert lost_s == pytest.approx(3600 / 2, rel=0.1)
+
+
+def test_a_failure_during_a_restart_does_not_shorten_it() -> None:
+    node, process = failing(per_day=0.5), failing(per_day=20.0, action=Action.UPDATE, loss=Loss.PROCESS)
+    asked = plan(failures=(node, process), update_s=0.0, reschedule_s=HOUR_S, cold=1000)
+    out = of(replace(asked, duration_s=360 * DAY_S))
+    assert out.by_cause_h[:, 4].sum() >= 0.95 * out.interruptions[0] * 2048 * 8
+
+
 def test_a_switch_waits_for_its_repair_unless_the_fabric_survives_it() -> None:
     switch = failing(per_day=1.0, action=Action.WAIT, loss=Loss.PROCESS)
     alone = of(plan(failures=(switch,), cold=50))

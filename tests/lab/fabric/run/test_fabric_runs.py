@@ -186,6 +186,25 @@ def test_the_end_of_the_watch_is_no_death(tmp_path):
     saving = {"interval_s": 49.0, "save_s": 0.0, "init_s": 100.0}
     run = job(tmp_path, "none", {"kind": "single"}, nccl={"version": "2.18.1"}, checkpoint=saving)
     assert (run.metrics["failed"], run.metrics["deaths"]) == (1, 1)
+    # All that is known of its time is that it was watched for twice what it needs.
+    assert run.metrics["job_s"] == pytest.approx(200, rel=0.01)
+    assert run.censored == {"job_s"}
+    lost = job(tmp_path, "none", {"kind": "single"}, nccl={"version": "2.18.1"})
+    assert (lost.metrics["job_s"], lost.censored) == (run.metrics["job_s"], {"job_s"})
+
+
+def test_saves_delay_what_an_undisturbed_job_learns_too(tmp_path):
+    saving = {"interval_s": 10.0, "save_s": 5.0, "init_s": 1.0}
+    learnt = job(tmp_path, "none", {"kind": "none"}, epochs=10, checkpoint=saving).metrics
+    assert learnt["flat_s"] == pytest.approx(10 + 5, abs=0.1)
+    assert learnt["accuracy"] == accuracy_curve()[:11].max()
+
+
+def test_a_job_that_outlasts_the_faults_that_were_drawn_took_at_least_its_time(tmp_path):
+    # Each fault costs the library 40 s, and one comes every 40 s, but only for twice the job's time.
+    run = job(tmp_path, "reroute", {"kind": "flapping", "down_s": 35.0, "up_s": 5.0})
+    assert run.metrics["job_s"] > 200
+    assert run.censored == {"job_s"}
 
 
 @pytest.mark.parametrize("one_way", ["out", "in"])

@@ -48,8 +48,8 @@ def test_gpu_hours_add_up_and_money_is_linear_in_the_price(tmp_path):
 
 
 def test_a_plan_is_shown_with_its_own_rate_of_failures(tmp_path):
-    shown, _ = run(tmp_path, "fabric.fleet.plan.failures_per_node_day=0.5")
-    assert shown.manifest["about"] == "16,384 GPUs for 54 days, 0.5 failures of a node of 8 a day"
+    shown, _ = run(tmp_path, "fabric.fleet.plan.failures_per_node_day=0.05")
+    assert shown.manifest["about"] == "16,384 GPUs for 54 days, 0.05 failures of a node of 8 a day"
 
 
 def test_causes_bear_what_is_no_save_and_no_spare(tmp_path):
@@ -194,6 +194,27 @@ def test_money_is_given_by_the_same_bins_as_gpu_hours(tmp_path):
 def test_a_plan_whose_checkpoints_a_failure_can_all_destroy_is_refused(tmp_path):
     with pytest.raises(ScenarioError, match=r"^--set: fabric.fleet.plan: tiers: .* add one that survives"):
         run(tmp_path, "fabric.fleet.plan.tiers=[{name: a, survives: node, save_s: 1.0, restore_s: 1.0}]")
+
+
+@pytest.mark.parametrize("key", ["spares=0", "save_s=5.0", "rates=stepfun"])
+def test_a_key_that_a_plan_does_not_read_is_refused(tmp_path, key):
+    with pytest.raises(ScenarioError, match=rf"{key.partition('=')[0]}: has no effect with a plan"):
+        run(tmp_path, f"fabric.fleet.{key}")
+
+
+def test_an_adapter_with_one_uplink_is_as_fast_unless_the_scenario_says_otherwise(tmp_path):
+    usual, same, slower = (
+        run(tmp_path, f"fabric.fleet={{gpus: 4096, days: 30, iteration_s: 2.0{said}}}")[1].metrics
+        for said in ("", ", degraded_iteration_s: 2.0", ", degraded_iteration_s: 6.2")
+    )
+    assert usual["effective_share"] == same["effective_share"] > slower["effective_share"]
+
+
+def test_without_spares_a_fleet_trains_alike_with_a_plan_and_without(tmp_path):
+    large = ("fabric.fleet.gpus=131072", "fabric.fleet.days=20")
+    _, plan = run(tmp_path, *large, "fabric.fleet.plan.warm=0", "fabric.fleet.plan.cold=0")
+    _, single = run(tmp_path, "fabric.fleet={gpus: 131072, days: 20, spares: 0}")
+    assert max(plan.metrics["effective_share"], single.metrics["effective_share"]) < 0.005
 
 
 @pytest.mark.slow
