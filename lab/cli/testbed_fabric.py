@@ -57,11 +57,12 @@ def fault(
     """Impair a link of a fabric that is up: take its carrier, drop all packets, or drop a share of them.
 
     Without --flap, --at and --for, the command returns, and the link stays impaired until --clear. With one
-    of them, the command waits, and repairs the link at its end or on Ctrl-C. The `impairments` of a plan have
-    the same keys.
+    of them, the command waits, and repairs the link at its end, also if it is ended. The `impairments` of a
+    plan have the same keys.
     """
     from lab.ask.problems import validated
     from lab.fabric.real.impairments import ImpairmentFile, impairment
+    from testbed.containers.interrupts import Interrupts
     from testbed.fabric import impairments
 
     asked = {
@@ -75,7 +76,8 @@ def fault(
         return
     impairments.require(wanted)
     if wanted.is_timed:
-        impairments.play(fabric, wanted)
+        with Interrupts():
+            impairments.play(fabric, wanted)
         return
     impairments.begin(fabric, wanted)
     write(f"{link} is impaired. Repair it: sudo twinbed testbed fault {link} --name {name} --clear\n")

@@ -155,6 +155,9 @@ class FaultsInput(Section):
             raise ValueError("end_s must be after begin_s")
         if (self.per_server_day is None) == (self.trace is None):
             raise ValueError("give one of per_server_day and trace")
+        key, place = ("from_day", "without") if self.trace is None else ("repair_s", "with")
+        if getattr(self, key) != FaultsInput.model_fields[key].default:
+            raise ValueError(f"{key}: has no effect {place} a trace; leave it out")
         return self
 
 

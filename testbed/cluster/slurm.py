@@ -65,6 +65,7 @@ SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0,sched_min
 SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait={grace}
+OverTimeLimit=UNLIMITED
 MpiDefault=none
 SwitchType=switch/none
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP

@@ -1,4 +1,4 @@
-"""Turn Ctrl-C and SIGTERM into one KeyboardInterrupt, and let the clean-up after it finish.
+"""Turn Ctrl-C, SIGTERM and SIGHUP into one KeyboardInterrupt, and let the clean-up after it finish.
 
 For: a `with` block that must leave the machine tidy. Not for: its clean-up.
 """
@@ -14,16 +14,17 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import Self
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AGAIN_S = 0.02
 
 
 class Interrupts:
-    """The first SIGINT or SIGTERM raises KeyboardInterrupt; later ones set `hurry` and raise nothing.
+    """The first of these signals raises KeyboardInterrupt; later ones set `hurry` and raise nothing.
 
     A signal that arrives in a callback from C or a finaliser is not lost, though Python drops what is raised
-    there. `shield()` has the same effect as a first signal. Signals that were ignored before stay ignored.
-    Outside the main thread, where Python delivers no signals, it does nothing.
+    there. `shield()` has the same effect as a first signal. Signals that were ignored before stay ignored,
+    and a SIGHUP that has a meaning of its own keeps it. Outside the main thread, where Python delivers no
+    signals, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -39,7 +40,9 @@ class Interrupts:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:
+                before = signal.getsignal(number)
+                # A closed terminal sends SIGHUP; a daemon's own handler of it reads settings again.
+                if before is signal.SIG_DFL or (number is not signal.SIGHUP and before is not signal.SIG_IGN):
                     self._before[number] = signal.signal(number, self._handle)
             if self._before:
                 self._on_dropped, sys.unraisablehook = sys.unraisablehook, self._dropped

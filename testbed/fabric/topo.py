@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ def plan_of(topo: Topo, name: str) -> TopoPlan:
     if len(rates) > 1:
         raise ScenarioError(f"{name}: bw differs between links; a fabric has one rate for all uplinks")
     rate = rates.pop() if rates else None
+    if rate is not None and not (isinstance(rate, int | float) and 0 < rate < math.inf):
+        raise ScenarioError(f"{name}: bw is {rate!r}; give a number of Mbit/s above 0")
     rate_bps = None if rate is None else float(rate) * 1e6
     return TopoPlan(tuple(chain(*housed)), tuple(chain(*racks)), rate_bps, len(racks), tuple(spines))
 

@@ -8,6 +8,7 @@ that was paid, so that a later catalogue does not change it. Source: FC² (Ta, C
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -30,6 +31,9 @@ _PARAMETER = "parameter."
 """Beginning of a CSV column that holds a further setting."""
 _LARGEST = 1e15
 """Largest number of a run, in any unit, so that costs do not overflow."""
+_IN_USE_S, _LOOK_S = 10.0, 0.05
+"""Time for which a database that another process uses is tried again, and between two tries, s. A paid trial
+would be lost otherwise."""
 _Finite = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 _Positive = Annotated[float, Field(gt=0, le=_LARGEST)]
 _Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -144,12 +148,17 @@ class Measurements:
         return [Run(**dict(zip(names, row, strict=True))) for row in rows]
 
     def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-        try:
-            return duckdb.connect(str(self.path), read_only=read_only)
-        except duckdb.Error as error:
-            raise StoreError(
-                f"{self.path}: not a database of measurements, or in use ({_reason(error)})"
-            ) from error
+        until_s = time.monotonic() + _IN_USE_S
+        while True:
+            try:
+                return duckdb.connect(str(self.path), read_only=read_only)
+            except duckdb.Error as error:
+                if "lock" in str(error) and time.monotonic() < until_s:
+                    time.sleep(_LOOK_S)
+                    continue
+                raise StoreError(
+                    f"{self.path}: not a database of measurements, or in use ({_reason(error)})"
+                ) from error
 
 
 def _content(run: Run) -> str:

@@ -94,7 +94,7 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
     stuck = ~(drawn.throughput[:, :, 0] > 0).any(axis=1)
     if stuck.any():
         types = ", ".join(asked.servers)
-        job = int(np.argmax(stuck))
+        job = int(np.argmax(stuck)) + (asked.log.skip if asked.log is not None else 0)
         raise ScenarioError(f"cluster: job {job} (from 0, by submission) cannot run on any of {types}")
     n = drawn.gpus.size
     queue = drawn.queue or _dealt(list(asked.queues) or [""], n, random)

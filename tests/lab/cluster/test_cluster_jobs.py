@@ -124,6 +124,10 @@ def test_what_the_trace_cannot_tell_is_refused(trace):
         traced_downtime(FaultsInput(trace=trace, from_day=341.5), 1, 0)
     with pytest.raises(ValidationError, match="give one of per_server_day and trace"):
         FaultsInput(trace=trace, per_server_day=1.0)
+    with pytest.raises(ValidationError, match="repair_s: has no effect with a trace; leave it out"):
+        FaultsInput(trace=trace, repair_s=60.0)
+    with pytest.raises(ValidationError, match="from_day: has no effect without a trace; leave it out"):
+        FaultsInput(per_server_day=1.0, from_day=2.0)
 
 
 def test_a_type_that_slurm_names_restricts_the_job_unless_any_type_is_asked_for(tmp_path):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: once they end the work, later they only hurry its clean-up."""
+"""Ctrl-C, SIGTERM and SIGHUP: once they end the work, later they only hurry its clean-up."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from testbed.containers.interrupts import Interrupts
 
 @pytest.fixture(autouse=True)
 def _as_in_the_foreground() -> Iterator[None]:
-    """Handle SIGINT as a foreground process does. A shell's background processes and their children ignore
+    """Handle signals as a foreground process does. A shell's background processes and their children ignore
     Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = (
+        signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, before[0])
+    signal.signal(signal.SIGHUP, before[1])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_ends_the_block_and_later_ones_hurry(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     hurried = []
@@ -73,6 +77,18 @@ def test_a_signal_that_was_ignored_stays_ignored() -> None:
             assert not interrupts.hurry
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_hang_up_that_reads_settings_again_keeps_its_meaning() -> None:
+    read = []
+    before = signal.signal(signal.SIGHUP, lambda *_: read.append(1))
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interrupts.hurry
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert read == [1]
 
 
 def test_outside_the_main_thread_nothing_is_touched() -> None:

@@ -51,6 +51,7 @@ def without_a_link() -> Topo:
     [
         (edge(loss=1), "link h0-s0: loss= is not supported by a fabric; only bw is"),
         (edge(delay="5ms", bw=10), "link h0-s0: delay= is not supported"),
+        (edge(bw="fast"), "bw is 'fast'; give a number of Mbit/s above 0"),
         (edge(host_options={"ip": "10.0.0.1/8"}), "h0: ip= is not supported by a fabric; leave it out"),
         (with_link("s0", "s1"), "link s0-s1 joins two switches that have hosts"),
         (with_link("h0", "h1"), "link h0-h1 joins two hosts"),

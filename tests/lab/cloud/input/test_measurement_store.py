@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,6 +8,7 @@ import numpy as np
 import pytest
 
 from control.jobs import Configuration, InstanceType, candidates
+from lab.cloud.input import store
 from lab.cloud.input.store import (
     Measurements,
     Run,
@@ -32,6 +35,19 @@ def test_runs_come_back_as_they_were_added(tmp_path):
     assert database.add(runs) == 2
     database.add([run("a", "m4", 4, 7.0)])
     assert database.runs() == [*runs, run("a", "m4", 4, 7.0)]
+
+
+def test_a_database_that_another_process_uses_is_tried_again(tmp_path, monkeypatch):
+    database = Measurements(tmp_path / "m.duckdb")
+    database.add([run("a", "m4", 2, 10.0)])
+    holds = f"import duckdb; d = duckdb.connect({str(database.path)!r}); print('holds', flush=True); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", holds], stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "holds\n"
+        monkeypatch.setattr(store.time, "sleep", lambda _: other.communicate("now\n"))
+        database.add([run("a", "m4", 4, 7.0)])
+    assert len(database.runs()) == 2
 
 
 def test_a_file_that_grew_adds_its_new_rows_alone(tmp_path):
