@@ -28,12 +28,14 @@ from control.recommender.ports import (
     stop,
     untried,
 )
-from control.recommender.ranking import Prediction, keeps_bounds, ranked
+from control.recommender.ranking import Prediction, closest, keeps_bounds, ranked
 from twinbed import ScenarioError
 
 FIRST_TRIALS = 3
 LEAST_TRIALS = 6
 """Trials before which the search does not stop (§3.5)."""
+_NO_GAIN = 5e-4
+"""Improvement that is printed as 0.0 %."""
 
 _START = Kernel(variance=1.0, noise=1e-3, lengths=np.ones(1))
 """Prior medians of the kernel for standardised values and features: one unit, and noise of 3 % of a
@@ -103,6 +105,8 @@ class CherryPickSearch:
         predicted = Prediction(mean - _log_price_s(self.request), deviation, ())
         gain = expected_improvement(best, mean, deviation) * keeps_bounds(self.request, predicted)
         row = int(np.where(left, gain, -np.inf).argmax())
+        if not kept.any() and gain[row] < _NO_GAIN:
+            return closest(self.request, predicted, np.flatnonzero(left))
         if kept.any() and len(observed) >= LEAST_TRIALS and gain[row] < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
         return Proposal(row, f"largest expected improvement, {gain[row]:.1%} of the best so far")

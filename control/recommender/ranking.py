@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from control.jobs import Objective, Real, Whole
-from control.recommender.ports import Interval, Recommendation, Request, affordable, failed
+from control.recommender.ports import Interval, Proposal, Recommendation, Request, affordable, failed
 from twinbed import ScenarioError
 
 COVERAGE = 0.9
@@ -83,6 +83,12 @@ def over_bounds(request: Request, predicted: Prediction) -> Real:
         )
     over: Real = predicted.log_time - np.log(limit_s)
     return over
+
+
+def closest(request: Request, predicted: Prediction, rows: Whole) -> Proposal:
+    """Propose the candidate among `rows` whose median is closest to its bound; none is expected to keep it."""
+    row = int(rows[over_bounds(request, predicted)[rows].argmin()])
+    return Proposal(row, "no cluster is expected to keep the bounds; this one comes closest")
 
 
 def best_first(request: Request, predicted: Prediction) -> Whole:

@@ -29,7 +29,7 @@ from control.recommender.ports import (
 )
 from control.recommender.posterior import Posterior, condition
 from control.recommender.prior import Prior, fit_prior
-from control.recommender.ranking import Prediction, over_bounds, ranked
+from control.recommender.ranking import Prediction, closest, ranked
 from control.recommender.trust import belief
 
 DRAWS = 800
@@ -132,8 +132,7 @@ class TransferSearch:
         likelier = int(probability.argmax())
         if not (kept.any() or possible[likelier]):
             bounded = replace(self.request, deadline_s=self._limit_s(observed))
-            closest = rows[over_bounds(bounded, Prediction(*posterior.summary(), ()))[rows].argmin()]
-            return Proposal(int(closest), "no cluster is expected to keep the bounds; this one comes closest")
+            return closest(bounded, Prediction(*posterior.summary(), ()), rows)
         little = expected_gain(draws[likelier], value, max(self.far), near=0.0)
         place = int((gains[likelier] + _LITTLE * little).argmax())
         reason = f"expected to take {gains[likelier][place]:.1%} off what is left to gain"

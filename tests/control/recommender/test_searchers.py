@@ -143,6 +143,18 @@ def test_cherrypick_takes_the_cheapest_cluster_among_those_in_time() -> None:
     assert cost_usd[step.best] <= 1.25 * cost_usd[time_s <= deadline_s].min()
 
 
+def test_cherrypick_comes_closest_to_a_deadline_that_nothing_keeps() -> None:
+    history = made_history(1, noise=0.0)
+    search = CherryPick().searcher(Request(Job("new"), history.candidates, deadline_s=1.0), 0)
+    observed = no_observations()
+    for _ in range(3):
+        step = search.propose(observed)
+        observed = observed.with_trial(step.candidate, *history.run(0, step.candidate))
+    step = search.propose(observed)
+    assert step.reason == "no cluster is expected to keep the bounds; this one comes closest"
+    assert history.time_s[0, step.candidate] <= np.quantile(history.time_s[0], 0.2)
+
+
 def searched(request: Request, history: History) -> tuple[Stop, Observations]:
     """Return the end of CherryPick's search for the first job of a history, and its trials."""
     search, observed = CherryPick().searcher(request, 0), no_observations()
