@@ -86,7 +86,7 @@ def over_bounds(request: Request, predicted: Prediction) -> Real:
 
 
 def closest(request: Request, predicted: Prediction, rows: Whole) -> Proposal:
-    """Propose the candidate among `rows` whose median is closest to its bound; none is expected to keep it."""
+    """Propose the candidate among `rows` with the median closest to its bound; none is likely to keep it."""
     row = int(rows[over_bounds(request, predicted)[rows].argmin()])
     return Proposal(row, "no cluster is expected to keep the bounds; this one comes closest")
 
