@@ -172,7 +172,7 @@ def test_a_bound_that_no_cluster_keeps_is_said_first(open_cloud):
 def test_trials_with_batches_are_ranked_and_their_prices_move(open_cloud, database):
     """Scavenger's candidates have a batch, which the question on the left does not state."""
     database.add(
-        Run("audio_cnn", "n1-standard-8", count, time_s, 0.38 * count, 8, 30, batch=64, noise=200.0)
+        Run("audio_cnn", "n1-standard-8", count, time_s / 2, 0.38 * count, 8, 30, batch=64, noise=200.0)
         for count, time_s in TRIALS
     )
     app = recommend(open_cloud("scavenger"))

@@ -32,7 +32,7 @@ def test_a_lower_bound_reads_so_for_people_and_has_a_flag_for_machines(store):
     bound = publish(store, "vpa", metrics={"latency_p50_s": 27.3}, censored=("latency_p50_s",))
     shown = as_result([publish(store), bound])
     assert "> 27.3000" in table(shown)
-    assert "never answered" in table(shown)
+    assert "never ended" in table(shown)
     assert [row["latency_p50_s_censored"] for row in loads(json(shown))["rows"]] == [False, True]
 
 
