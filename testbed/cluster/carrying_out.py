@@ -64,7 +64,7 @@ def carry_out(
     Raises ScenarioError for a job that can never run, BackendError for a job that fails.
     """
     refuse_impossible(cluster, jobs)
-    real = _Real(cluster, jobs, total, scheduler, timing, executor, downtime, quota_cores)
+    real = Carrying(cluster, jobs, total, scheduler, timing, executor, downtime, quota_cores)
     began, last_s, told = time.monotonic(), 0.0, 0.0
     while real.books.unfinished:
         now_s = (time.monotonic() - began) * compression
@@ -78,7 +78,9 @@ def carry_out(
     return real.books.outcome(last_s, scheduler.remarks())
 
 
-class _Real:
+class Carrying:
+    """A run of jobs on an executor, which `tick` advances. The arguments are those of `carry_out`."""
+
     def __init__(
         self,
         cluster: Cluster,

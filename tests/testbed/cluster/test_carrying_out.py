@@ -10,7 +10,7 @@ import numpy as np
 from control.cluster import Downtime, Timing
 from control.scheduler.model import Assignment, State
 from control.scheduler.ports import Scheduler
-from testbed.cluster.carrying_out import _Real
+from testbed.cluster.carrying_out import Carrying
 from testbed.cluster.gangs import Seen
 from tests.contract.cluster.cluster_backends import workload
 from tests.control.scheduler.worlds import cluster
@@ -55,11 +55,11 @@ class Lives:
         return Seen(self.done, begun=True, alive=self.alive)
 
 
-def real(lives: Lives, fails: int) -> _Real:
+def real(lives: Lives, fails: int) -> Carrying:
     """A job of 100 steps, and a server that fails at 12 s."""
     downtime = Downtime(np.array([fails]), np.array([12.0]), np.array([1000.0]))
     where, jobs = cluster((0, 1), (0, 1), (0, 1)), workload([0], [1], [100])
-    return _Real(where, jobs, [100], Moves(), Timing(), lives, downtime, lambda _, rate: rate)
+    return Carrying(where, jobs, [100], Moves(), Timing(), lives, downtime, lambda _, rate: rate)
 
 
 def test_a_fault_where_a_job_is_to_go_leaves_the_life_that_saves_alone() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -127,9 +129,17 @@ def test_a_slurm_that_dies_is_told_and_leaves_no_group() -> None:
     assert not list(CGROUPS.glob(f"**/run-{os.getpid()}-*"))
 
 
-def test_a_run_that_is_left_while_jobs_run_ends_at_once() -> None:
+def test_a_run_that_is_left_while_jobs_run_asks_a_slurm_that_has_ended_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, usual = set(), subprocess.run
+
+    def seen(command: Sequence[str], **options: object) -> object:
+        asked.add(command[0])
+        return usual(command, **options)
+
     with SlurmGangs([program(10**6)], cluster((0, 1))) as gangs:
         gangs.start(0, {0: 1}, np.inf)
         until(lambda: gangs.look(0).begun)
-        left_s = time.monotonic()
-    assert time.monotonic() - left_s < 4
+        monkeypatch.setattr(subprocess, "run", seen)
+    assert not asked & {"scontrol", "squeue"}
