@@ -177,8 +177,10 @@ def test_a_plan_may_have_a_million_gpus_and_a_simulation_of_iterations_fewer(tmp
 
 def test_without_a_plan_a_fleet_is_simulated_iteration_by_iteration(tmp_path):
     whole, _ = run(tmp_path, "fabric.fleet={gpus: 64, days: 1}")
-    assert np.isnan(whole.metrics["productive_gpu_h"])
+    assert np.isnan(whole.metrics["rework_gpu_h"])
     assert whole.metrics["effective_share"] > 0.9
+    hours = whole.metrics["lost_gpu_h"] + whole.metrics["productive_gpu_h"]
+    assert hours == pytest.approx(24 * (64 + 64 * 8))  # 64 spare hosts
 
 
 def test_money_is_given_by_the_same_bins_as_gpu_hours(tmp_path):
