@@ -1,6 +1,7 @@
 """Plans of a fleet as runs of a scenario: the bill, its causes, and a search for spares."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from lab.ask.scenario import build, expand, with_overrides
 from lab.cli.main import app
 from lab.fabric.input import fabric_of
+from lab.fabric.run import planned as module
 from lab.fabric.run.planned import plan_of
 from lab.fabric.run.world import build_world
 from lab.runs.runner import run_scenario
@@ -253,3 +255,16 @@ def test_a_fleet_that_fails_without_end_is_refused_as_the_closed_form_refuses_it
         expected_ettr(900 * 2048 / 86_400, 480.0, 20.0, 600.0)
     assert str(run_refused.value).startswith(f"fabric.fleet.plan.{NO_PROGRESS}")
     assert str(form_refused.value).startswith(NO_PROGRESS)
+
+
+def test_the_length_of_a_stall_tells_nothing_about_whether_it_is_met(monkeypatch):
+    seeds, real = [], np.random.default_rng
+    monkeypatch.setattr(module, "gap_samples", lambda *args, **_: seeds.append(args[3]) or np.ones((4, 2)))
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: seeds.append(seed) or real(seed))
+    handled = SimpleNamespace(handling=lambda scheme: None)
+    asked = SimpleNamespace(repair_s=1.0, flows=1, faults=SimpleNamespace(silent=True))
+    world = SimpleNamespace(
+        network=np.random.SeedSequence(1), fabric=handled, scheme=None, port_failover=None, asked=asked
+    )
+    module._stalls(world, asked, SimpleNamespace(stall_s=np.asarray))
+    assert seeds[0].spawn_key != seeds[1].spawn_key
