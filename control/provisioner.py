@@ -86,7 +86,8 @@ class Reading:
     were held for it without the provider's start-up, s as billed. use_bps: bandwidth of the server's port
     that one worker used, bit/s; NaN if not measured. noise: noise scale of the gradients, samples; NaN if not
     measured or not known. problem: reason why the job cannot run there, "" if it can. With a problem there is
-    no step.
+    no step. revoked: whether the problem is that the provider took a spot instance back, which tells nothing
+    about the job.
     """
 
     step_s: Real
@@ -94,11 +95,12 @@ class Reading:
     use_bps: float = float("nan")
     problem: str = ""
     noise: float = float("nan")
+    revoked: bool = False
 
 
-def cannot_run(held_s: float, problem: str) -> Reading:
+def cannot_run(held_s: float, problem: str, *, revoked: bool = False) -> Reading:
     """Return the reading of a job that does not run on a cluster."""
-    return Reading(np.empty(0), held_s, problem=problem)
+    return Reading(np.empty(0), held_s, problem=problem, revoked=revoked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,7 @@ def whatif(
     settings: Settings = (),
     store: Where = None,
     engine: str = "local",
+    jobs: int | None = None,
     progress: bool = True,
 ) -> Runs:
     """Replay a trace under several policies, with the same demand, global limits and random numbers.
@@ -143,7 +144,7 @@ def whatif(
         end_s=end_s,
         overrides=_texts(settings),
     )
-    return run(scenario, store=store, engine=engine, jobs=1, progress=progress)
+    return run(scenario, store=store, engine=engine, jobs=jobs, progress=progress)
 
 
 def run(

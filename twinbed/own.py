@@ -196,12 +196,16 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
+def file_of(text: Any) -> str:
+    """Return the path of the file with code that a text names, "" if it names none."""
+    match = _FILE.fullmatch(text.strip()) if isinstance(text, str) else None
+    return match["place"] if match else ""
+
+
 def beside(text: Any, folder: Path) -> Any:
     """Return the text with its file in a folder, if the text names a file that is there."""
-    match = _FILE.fullmatch(text) if isinstance(text, str) else None
-    if match is None or not (folder / match["place"]).is_file():
-        return text
-    return f"{folder / match['place']}:{match['name']}{match['call'] or ''}"
+    place = file_of(text)
+    return text.replace(place, str(folder / place), 1) if place and (folder / place).is_file() else text
 
 
 def installed() -> list[Own]:

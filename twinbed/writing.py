@@ -20,8 +20,11 @@ _LONGEST_NAME = 200
 
 
 def is_special(path: Path) -> bool:
-    """Return whether something is there that a file must not replace: root could replace /dev/null."""
-    return path.exists() and not (path.is_file() or path.is_dir())
+    """Return whether something is there that a file must not replace: root could replace /dev/null, and
+    /dev/stdout where it leads to a file."""
+    parts = path.parent.resolve().parts
+    within = parts[1:] == ("dev",) or parts[1:2] == ("proc",)
+    return within or (path.exists() and not (path.is_file() or path.is_dir()))
 
 
 @contextmanager

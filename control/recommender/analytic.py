@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.jobs import Real, Whole
+from control.jobs import Flags, Real, Whole
 from control.recommender.plain_search import FirstChoice
 from control.recommender.ports import Observations, Recommendation, Request
 from control.recommender.ranking import Prediction, best_first, ranked
+from control.recommender.scavenger import noise_in_use, worth
 from twinbed import ScenarioError
 
 DEVIATION = 0.7
@@ -45,10 +46,24 @@ class Analytic:
         return FirstChoice(first)
 
 
+def of_one_batch(request: Request) -> Flags:
+    """Return which candidates have the batch nearest the job's own, bool[n]: without the noise of its
+    gradients it is not known how many more samples the job needs with another one."""
+    batch, run = request.candidates.batch, request.job.local_run
+    own = request.job.batch or (run.batch if run else 1)
+    away = np.abs(np.log(np.where(np.isnan(batch), own, batch) / own))
+    return np.asarray(away == away.min())
+
+
 def _predicted(request: Request) -> tuple[Whole, Prediction]:
     """Return the positions of the candidates whose time is known, int64[k], and their predictions."""
     expected_s: Real = np.empty(0) if request.expected_s is None else request.expected_s
-    rows = np.flatnonzero(np.isfinite(expected_s)).astype(np.int64)
+    known: Flags = np.isfinite(expected_s)
+    if np.isfinite(noise_in_use(request.observed)):
+        expected_s = expected_s / worth(request, request.observed)
+    elif known.any():
+        known = known & of_one_batch(request)
+    rows = np.flatnonzero(known).astype(np.int64)
     if not rows.size:
         raise ScenarioError(
             f"job {request.job.name}: the analytic model knows its time on no candidate; it needs a local "

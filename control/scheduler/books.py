@@ -6,6 +6,7 @@ backend does, nor deciding. All times come from the caller.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -144,7 +145,8 @@ class Books:
         self.sums = np.zeros(kinds), np.zeros(kinds), np.zeros(kinds)
         self._down = np.zeros(cluster.server_gpus.size, np.int64)
         self._add_down(0, 0)
-        self._samples: list[tuple[float, int, int, int]] = []
+        self._samples = array("d")
+        """Samples of the queue, four numbers each, because a tuple takes six times their space."""
         self._sampled: list[Real] = []
         self._spans: list[tuple[int, int, int, float, float]] | None = [] if n <= MOST_WITH_SPANS else None
         self._since: dict[int, dict[tuple[int, int], float]] = {}
@@ -232,7 +234,7 @@ class Books:
             self.lines, self.running = new, runs
             self._run(runs if repaired else moved)
         held = int(self._counted_gpus().sum())
-        self._samples.append((now_s, self.active.size - self.running.size, self.running.size, held))
+        self._samples.extend((now_s, self.active.size - self.running.size, self.running.size, held))
         return stopped, moved, again
 
     def _pair(self, state: State, given: Assignment) -> bool:
@@ -294,7 +296,7 @@ class Books:
         self._leave(jobs)
         self._drop(jobs, now_s)
         if jobs.size and not self.active.size:
-            self._samples.append((now_s, 0, 0, 0))
+            self._samples.extend((now_s, 0, 0, 0))
 
     def fail(self, server: int, now_s: float) -> Whole:
         """Take a server down. Return the jobs that ran on it; they lose all their GPUs."""
@@ -364,7 +366,7 @@ class Books:
         """Return the results of the jobs."""
         self._log(end_s, np.array(list(self._since), np.int64), Lines(_NONE, _NONE, _NONE))
         busy, restarts, capacity = self.sums
-        samples = np.concatenate((*self._sampled, np.array(self._samples, float).reshape(-1, 4)))
+        samples = np.concatenate((*self._sampled, np.array(self._samples).reshape(-1, 4)))
         counts = samples[:, 1:].astype(np.int64).T
         spans: Spans | None = None
         if self._spans is not None:

@@ -233,7 +233,7 @@ def _policy_with(parameter: str, texts: Sequence[str]) -> str:
 
 
 def paths_in(scenario: Scenario) -> dict[str, str]:
-    """Return the texts that may be paths, by their dotted key."""
+    """Return the texts that may be paths, by their dotted key; of a user's own trace reader, its file."""
     texts, sections = {}, type(scenario).model_fields
     for key in kinds.paths():
         if key.partition(".")[0] not in sections:
@@ -243,6 +243,8 @@ def paths_in(scenario: Scenario) -> dict[str, str]:
             value = value.get(step) if isinstance(value, dict) else getattr(value, step, None)
         if isinstance(value, str):
             texts[key] = value
+    if reader := own.file_of(getattr(getattr(scenario, "trace", None), "format", None)):
+        texts["trace.format"] = reader
     return texts
 
 
@@ -252,17 +254,17 @@ def with_paths(scenario: Scenario, places: Mapping[str, str]) -> Scenario:
     """
     for key, path in paths_in(scenario).items():
         if places.get(path, path) != path:
-            scenario = _with(scenario, key.split("."), places[path])
+            scenario = _with(scenario, key.split("."), path, places[path])
     return scenario
 
 
-def _with(value: Any, steps: Sequence[str], path: str) -> Any:
+def _with(value: Any, steps: Sequence[str], path: str, place: str) -> Any:
     if not steps:
-        return path
+        return value.replace(path, place, 1)
     step, *rest = steps
     if isinstance(value, dict):
-        return value | {step: _with(value[step], rest, path)}
-    return value.model_copy(update={step: _with(getattr(value, step), rest, path)})
+        return value | {step: _with(value[step], rest, path, place)}
+    return value.model_copy(update={step: _with(getattr(value, step), rest, path, place)})
 
 
 def expand(scenario: Scenario) -> list[RunSpec]:

@@ -122,9 +122,8 @@ def lost_shares(looks: Sequence[Shown], causes: Mapping[str, str]) -> Iterator[F
     rows = []
     for look in looks:
         hours = look.run.metrics
-        planned = hours["productive_gpu_h"] > 0
-        whole = hours["lost_gpu_h"] + (hours["productive_gpu_h"] if planned else _kept(hours))
-        for key, title in (causes if planned else _LOST).items():
+        whole = hours["lost_gpu_h"] + hours["productive_gpu_h"]
+        for key, title in (causes if np.isfinite(hours["rework_gpu_h"]) else _LOST).items():
             rows.append({"title": look.title, "cause": title, "share": hours[key] / whole})
     frame, titles = pd.DataFrame(rows), [look.title for look in looks]
     yield Figure(
@@ -139,12 +138,6 @@ def lost_shares(looks: Sequence[Shown], causes: Mapping[str, str]) -> Iterator[F
             tooltip=["title:N", "cause:N", alt.Tooltip("share:Q", title="share", format=".2%")],
         ),
     )
-
-
-def _kept(hours: Mapping[str, float]) -> float:
-    """Return the GPU-hours of kept work of a fleet without a plan; 1 where nothing was lost."""
-    lost = 1 - hours["effective_share"]
-    return hours["lost_gpu_h"] * hours["effective_share"] / lost if lost else 1.0
 
 
 _LOST = {"lost_gpu_h": "lost"}

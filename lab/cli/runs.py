@@ -272,18 +272,20 @@ def prune(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Remove runs to make room, and leftovers of dead writers. Without options, no run is removed.
+    """Remove runs to make room, leftovers of dead writers, and notes of sweeps whose runs are gone. Without
+    options, no run is removed.
 
     With both --keep and --older, a run is removed if it is old and not among the newest.
     """
     from lab.ask.times import duration_s
     from lab.runs.upkeep import collect
+    from lab.sweep.book import prune as prune_sweeps
 
     least_s = None if older is None else duration_s(older, "--older", zero=True)
     opened = open_store(store)
     gone = collect(opened, keep, least_s, keep_tagged=keep_tagged)
     facts: dict[str, str | int] = {"store": opened.location, "runs": len(gone.runs), "bytes": gone.bytes}
-    facts["leftovers"] = gone.leftovers
+    facts["leftovers"] = gone.leftovers + prune_sweeps(opened)
     emit(Result((Column("removed", "Removed"),), tuple({"removed": run} for run in gone.runs), facts), form)
 
 

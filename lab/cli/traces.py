@@ -118,8 +118,10 @@ def convert(
         notes.append(f"Owners, settings and events are in {kept.beside(out)}.")
     else:
         from traces import parquet
+        from traces.prometheus.kept import beside
 
         parquet.write(loaded, out)
+        beside(out).unlink(missing_ok=True)  # It would tell settings of an older trace.
     columns = (Column("trace", "Trace"), Column("about", "Description"), Column("bytes", "Size", "bytes"))
     row: Record = {"trace": str(out), "about": _about(loaded), "bytes": out.stat().st_size}
     emit(Result(columns, (row,), notes=tuple(notes)), form)

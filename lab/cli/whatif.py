@@ -12,6 +12,7 @@ from lab.cli.options import (
     FillOption,
     Format,
     FormatOption,
+    JobsOption,
     NoProgressOption,
     PriceOption,
     SeedOption,
@@ -56,6 +57,7 @@ def whatif(
     seed: SeedOption = None,
     set_: SetOption = None,
     engine: EngineOption = "local",
+    jobs: JobsOption = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
@@ -86,6 +88,7 @@ def whatif(
         settings=[*overrides, *(set_ or [])],
         store=store,
         engine=engine,
+        jobs=jobs,
         progress=not no_progress,
     )
     emit(finished.result, form)

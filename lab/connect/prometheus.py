@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import ceil, floor
@@ -33,6 +33,7 @@ from traces.prometheus.history import ClusterHistory, Part, assembled, check_cel
 from traces.prometheus.matrix import Answer, MatrixReader
 from traces.prometheus.series import REPLICA_LABELS, Series, Window
 from traces.prometheus.workloads import TOLD
+from traces.prometheus.workloads import label as label_of
 from twinbed import BackendError, ScenarioError
 from twinbed.files import MIB
 from twinbed.text import printable
@@ -105,6 +106,9 @@ _CADVISOR_ONLY = frozenset(
     ("cpu", "endpoint", "id", "image", "instance", "job", "metrics_path", "name", "node", "service")
 )
 """Labels that kube-state-metrics lacks, or has with another meaning. Matchers of them are left out there."""
+
+_OBJECT = frozenset(("namespace", "pod", "container"))
+"""Labels that are renamed to `exported_…` where a scrape adds its own."""
 
 Progress = Callable[[float], None]
 """Called with the part that is done, 0 to 1."""
@@ -191,15 +195,19 @@ class _Reading:
     ) -> None:
         self._server, self._question, self._window = server, question, window
         self._usage = ",".join([*(text for _, text in matchers), _CONTAINERS])
-        self._state = ",".join(text for label, text in matchers if label not in _CADVISOR_ONLY)
-        self._labels = [label for label, _ in matchers]
+        of_state = [(name, text) for name, text in matchers if name not in _CADVISOR_ONLY]
+        self._state = ",".join(text for _, text in of_state)
+        self._renamed = ",".join(f"exported_{text}" if name in _OBJECT else text for name, text in of_state)
+        self._labels = [name for name, _ in matchers]
+        self._pod = {True: "pod", False: "pod"}
+        """The label of a pod's name in series of its state, and in others."""
         self._warnings: dict[str, None] = {}
 
     def history(self, progress: Progress | None) -> ClusterHistory:
         """Return the history of all containers."""
         there = self._containers()
         check_cells(self._server.url(""), self._window, len(there))
-        told = [(own.get("__name__", ""), own) for own in self._names(TOLD, self._state)]
+        told = [(own.get("__name__", ""), own) for own in self._told()]
         batches = list(_batches(there, self._window.intervals))
         queries = self._queries()
         total = len(batches) * sum(len(self._chunks(query.step_s)) for query in queries)
@@ -249,10 +257,23 @@ class _Reading:
     def _containers(self) -> list[tuple[str, str, str]]:
         """Return the (namespace, pod, container) that the selector matches, sorted."""
         series = self._names([names.CPU], self._usage)
-        keys = {(own.get("namespace", ""), own.get("pod", ""), own.get("container", "")) for own in series}
+        self._pod[False] = _pod_label(series)
+        keys = {
+            (label_of(own, "namespace"), label_of(own, "pod"), label_of(own, "container")) for own in series
+        }
         if not keys:
             raise BackendError(self._nothing())
         return sorted(keys)
+
+    def _told(self) -> list[dict[str, str]]:
+        """Return the labels of the series about state. If they are scraped without honor_labels, then their
+        `pod` is kube-state-metrics' own, and the pod that they describe is `exported_pod`."""
+        told = self._names(TOLD, self._state)
+        if not told and self._renamed != self._state:
+            told = self._names(TOLD, self._renamed)
+            self._state = self._renamed if told else self._state
+        self._pod[True] = _pod_label(told)
+        return told
 
     def _nothing(self) -> str:
         """Return why no container matches: the label or the text that does not exist."""
@@ -310,7 +331,8 @@ class _Reading:
     ) -> list[Series]:
         matchers = self._state if query.is_state else self._usage
         if pods is not None:
-            matchers = ",".join(filter(None, [matchers, f'pod=~"{"|".join(map(_escaped, pods))}"']))
+            named = f'{self._pod[query.is_state]}=~"{"|".join(map(_escaped, pods))}"'
+            matchers = ",".join(filter(None, [matchers, named]))
         form = [
             ("query", query.expression.format(f"{{{matchers}}}")),
             ("start", _number(first_s)),
@@ -334,6 +356,10 @@ class _Reading:
                     "try again when all of it is up"
                 )
             self._warnings |= dict.fromkeys(answer.warnings)
+
+
+def _pod_label(series: Sequence[Mapping[str, str]]) -> str:
+    return "exported_pod" if any("exported_pod" in own for own in series) else "pod"
 
 
 def _batches(containers: Sequence[tuple[str, str, str]], intervals: int) -> Iterable[list[str]]:

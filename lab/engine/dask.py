@@ -18,6 +18,7 @@ import logging
 import os
 import queue
 import secrets
+import shutil
 import signal
 import stat
 import tempfile
@@ -45,6 +46,9 @@ REACH_S = 15.0
 """Time in which a scheduler must answer and have a worker, s: Dask's own timeout."""
 WORKERS_S = 60.0
 """Time without a usable worker after which the work is given up, s. Batch systems restart one in less."""
+_KEPT_S = 7 * 86_400.0
+"""Time for which a worker keeps a file that no unit uses, s."""
+
 MOST_BYTES = 64 * MIB
 """Largest file that travels, bytes. Larger ones must be on a file system that workers share."""
 
@@ -425,9 +429,13 @@ def _placed(about: _Input, content: bytes) -> Path:
     folder = _own_folder() / about.sha256
     place = folder / about.name
     if not place.exists() or hashlib.sha256(place.read_bytes()).hexdigest() != about.sha256:
+        for other in folder.parent.iterdir():
+            if time.time() - other.lstat().st_mtime > _KEPT_S:
+                shutil.rmtree(other, ignore_errors=True)
         folder.mkdir(exist_ok=True, mode=0o700)
         with whole(place) as file:
             file.write(content)
+    os.utime(folder)
     return place
 
 

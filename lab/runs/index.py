@@ -84,6 +84,14 @@ def together(parts: Sequence[pd.DataFrame], rows: Iterable[Mapping[str, Any]]) -
     return full[0] if len(full) == 1 else pd.concat(full, ignore_index=True)
 
 
+def unread(folder: Path, problem: str) -> dict[str, Any]:
+    """Return the row of a directory that is no healthy run. Its bytes are those of the files right in it."""
+    size = 0
+    with suppress(OSError):  # It may be removed at this moment, or be a file.
+        size = sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
+    return {"id": folder.name, "problem": problem, "stamp": 0, "bytes": size}
+
+
 def shown(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the columns of rows that a user sees, newest first."""
     metrics = [key for key in frame if key not in (*HEAD, *_ENDS, *_OWN)]

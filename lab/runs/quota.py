@@ -50,12 +50,12 @@ class Quota:
 
     def claim(self, more: int) -> None:
         """Count bytes that are about to be written. Raises StoreError if they exceed the quota."""
-        now_s = time.monotonic()
-        if now_s - self._looked_s > LOOK_S:
+        if time.monotonic() - self._looked_s > LOOK_S or self._used + more > self._most:
+            # Before a refusal, too: runs that were replaced or removed have made room.
             most = self.get()
             self._most = math.inf if most is None else most
             self._used = 0 if most is None else int(self._store.list()["bytes"].sum())
-            self._looked_s = now_s
+            self._looked_s = time.monotonic()
         if self._used + more > self._most:
             raise StoreError(
                 f"{self._store.location}: full: {self._used + more:,} bytes would exceed its quota of "

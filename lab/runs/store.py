@@ -367,7 +367,7 @@ class RunStore:
         there = set(known["id"].tolist())
         rows = [
             # Every row has a whole number as its stamp. Beside NaN, the others would lose digits.
-            indexing.row_of(run, stamps[name]) if run else {"id": name, "problem": problem, "stamp": 0}
+            indexing.row_of(run, stamps[name]) if run else indexing.unread(self.root / name, problem)
             for name, run, problem in self._scan([name for name in names if name not in there])
         ]
         lasting = sum(row["stamp"] != 0 for row in rows)

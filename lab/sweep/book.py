@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -218,7 +219,34 @@ def course(root: Path, sweep: Noted, metrics: Sequence[str]) -> Course:
     whole = any(name.startswith("metrics") for name in names)
     whole = whole and not any(name.startswith("part") for name in names)
     rows = together([pd.DataFrame(columns=columns), *(frame for _, frame in _tables(shelf, columns))])
-    return Course(tidied(rows, sweep.keys, sweep.labels), pd.concat(failures), whole)
+    frame, failed = tidied(rows, sweep.keys, sweep.labels), pd.concat(failures)
+    if len(failed):
+        # A unit that failed in one process may have succeeded in a later one.
+        done = _units(frame, sweep.keys)
+        failed = failed[[unit not in done for unit in _units(failed, sweep.keys)]]
+    return Course(frame, failed, whole)
+
+
+def _units(rows: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the point and the seed of each row. Numbers are numbers, whatever else their column has."""
+    about = rows[[*keys, "seed"]]
+    numbers = about.apply(pd.to_numeric, errors="coerce").astype(object)
+    return list(numbers.where(numbers.notna(), about.astype(str)).itertuples(index=False, name=None))
+
+
+def prune(store: RunStore) -> int:
+    """Remove the notes of sweeps all of whose runs are gone, and return their number; of a store in a folder.
+
+    A sweep without any run stays, because it may have just begun.
+    """
+    there, gone = set(store.names()), 0
+    for sweep in sweeps(store.root):
+        tables = _tables(store.shelf(f"{_FOLDER}/{sweep.id}"), ["run"])
+        made = {run for _, rows in tables for run in rows["run"]}
+        if made and not made & there:
+            shutil.rmtree(store.root / _FOLDER / sweep.id, ignore_errors=True)
+            gone += 1
+    return gone
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ class Gcloud:
             except BackendError:
                 if self.status(order)[first] in (State.CREATING, State.RUNNING):
                     raise
-                return cannot_run(self._clock() - begun_s, f"{first} was taken away")
+                return cannot_run(self._clock() - begun_s, f"{first} was taken away", revoked=order.spot)
             done, ends_ns = _steps_of(said)
             if done >= wanted:
                 step_s = np.diff(ends_ns)[-steps:] * 1e-9

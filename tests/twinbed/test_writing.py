@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
 from twinbed import BackendError
-from twinbed.writing import whole, write_bytes, write_whole
+from twinbed.writing import is_special, whole, write_bytes, write_whole
 
 
 def test_a_file_is_synced_whole_before_it_takes_the_place_of_the_old_one(tmp_path, monkeypatch):
@@ -72,3 +73,13 @@ def test_a_pipe_or_a_device_is_not_replaced(tmp_path):
     with pytest.raises(BackendError, match=r"pipe: cannot be written \(it is a device or a pipe\)"):
         write_bytes(tmp_path / "pipe", b"new")
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_standard_output_is_not_replaced_where_it_leads_to_a_file(tmp_path):
+    (tmp_path / "mine").write_bytes(b"old")
+    with (tmp_path / "mine").open("rb") as file:
+        for place in (f"/dev/fd/{file.fileno()}", f"/proc/self/fd/{file.fileno()}"):
+            with pytest.raises(BackendError, match="it is a device or a pipe"):
+                write_bytes(Path(place), b"new")
+    assert is_special(Path("/dev/stdout"))
+    assert not is_special(tmp_path / "mine")

@@ -155,6 +155,6 @@ class FleetOutcome:
         return (self.bill.ideal_s + self.bill.jitter_s) / self.duration_s
 
     @property
-    def lost_gpu_hours(self) -> float:
-        """GPU-hours not spent on kept training at that pace."""
-        return (1 - self.effective_ratio) * self.duration_s * self.gpus / 3600
+    def kept_gpu_hours(self) -> float:
+        """GPU-hours of kept training at that pace."""
+        return self.effective_ratio * self.duration_s * self.gpus / 3600

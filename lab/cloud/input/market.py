@@ -15,6 +15,10 @@ from lab.ask.section import Section
 from twinbed import InvariantError
 
 MOST_TICKS = 100_000
+MOST_CHANGES = 5_000_000
+"""Most changes of price and availability that are drawn in all zones: 64 B each."""
+_SHORTEST_H = 1 / 60
+"""Shortest time between two drawn changes, h."""
 
 
 class JobInput(Section):
@@ -114,6 +118,13 @@ class CloudInput(Section):
                 )
         if self.job.deadline_hours * 3600 / self.tick_s > MOST_TICKS:
             raise ValueError(f"tick_s: more than {MOST_TICKS:,} ticks before the deadline; make it longer")
+        apart_h = self.drawn.price_every_h, (self.drawn.up_h + self.drawn.down_h) / 2
+        changes = self.job.deadline_hours * len(self.zones) * sum(1 / max(h, _SHORTEST_H) for h in apart_h)
+        if self.trace is None and changes > MOST_CHANGES:
+            raise ValueError(
+                f"job.deadline_hours: {self.job.deadline_hours:g}: the market would change {changes:.2g} "
+                f"times, more than {MOST_CHANGES:,}; give a shorter deadline, or longer times in `drawn`"
+            )
         return self
 
 

@@ -48,6 +48,10 @@ class Compared:
     reasons: str
 
 
+MOST_DECISIONS = 20_000_000
+"""Most decisions of all jobs, in all zones: some 30 B each."""
+
+
 def windows(traces: Sequence[Path], terms: Terms, spot_usd_h: float, starts: int) -> Windows:
     """Return the market of `starts` jobs that begin evenly spread over the time that all traces have in
     common; a trace is a zone.
@@ -58,6 +62,11 @@ def windows(traces: Sequence[Path], terms: Terms, spot_usd_h: float, starts: int
     begin_s = max(float(zone.t_s[0]) for zone in series)
     end_s = min(float(zone.t_s[-1]) for zone in series)
     ticks = terms.ticks + 1
+    if ticks * starts * len(traces) > MOST_DECISIONS:
+        raise ScenarioError(
+            f"--tick {terms.tick_s:g}s: {ticks:,} decisions before the deadline, times {starts:,} jobs and "
+            f"{len(traces)} zones, are more than {MOST_DECISIONS:,}; take a longer --tick or fewer --starts"
+        )
     if end_s - begin_s < ticks * terms.tick_s:
         which = "the time that all traces have in common is" if len(traces) > 1 else f"{traces[0]}:"
         raise ScenarioError(
@@ -69,7 +78,7 @@ def windows(traces: Sequence[Path], terms: Terms, spot_usd_h: float, starts: int
     first = np.unique(np.linspace(0, known - ticks, starts).astype(np.int64))
     market = np.stack(zones, axis=1)
     available: Flags = market[first[:, None] + np.arange(ticks)]
-    return Windows(available, np.full(available.shape, spot_usd_h))
+    return Windows(available, np.broadcast_to(spot_usd_h, available.shape))
 
 
 def compare(

@@ -14,6 +14,7 @@ import numpy as np
 from control.jobs import Candidates
 from control.recommender.fc2 import Fc2, Rule
 from control.recommender.ports import Recommendation, Recommender, Request, failed
+from control.recommender.scavenger import noise_in_use
 from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Listing
 from twinbed.text import counted
@@ -152,6 +153,12 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
         )
     if facts.method == "Analytic":
         rows = request.candidates
+        if np.unique(rows.batch).size > 1 and np.isnan(noise_in_use(request.observed)):
+            yield (
+                "Of several batches, only the one nearest the job's own is ranked: how many more samples "
+                "another one needs follows from the noise of the gradients, which --method scavenger "
+                "--search measures."
+            )
         if alone := sorted({*rows.name[(rows.count > 1) & (rows.gpus == 0) & np.isnan(rows.network_bps)]}):
             yield (
                 "Several workers of a type are left out where the catalogue has no network rate: "

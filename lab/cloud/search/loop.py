@@ -70,6 +70,7 @@ class Trial:
     held_s, spent_usd: billed time and cost of the trial itself, s and US$.
     problem: reason of its failure, "" if it did not fail.
     noise: noise scale of the gradients, samples, NaN if it was not measured.
+    revoked: whether the provider took its spot instances back, which tells nothing about the cluster.
     """
 
     configuration: Configuration
@@ -82,11 +83,12 @@ class Trial:
     spent_usd: float
     problem: str = ""
     noise: float = np.nan
+    revoked: bool = False
 
     def said(self) -> str:
         """Return the result of the trial as a line."""
         if self.problem:
-            return f"failed: {self.problem}"
+            return f"{'revoked' if self.revoked else 'failed'}: {self.problem}"
         return (
             f"{1000 * self.step_s:.3g} ms a step, the job {self.job_s / 3600:.2f} h and "
             f"{self.job_usd:.2f} $; the trial cost {self.spent_usd:.4f} $"
@@ -191,10 +193,11 @@ class Search:
                 trials.append(trial)
                 self.heard(trial)
                 time_s = trial.held_s if trial.problem else trial.job_s
-                if self.stored:
+                if self.stored and not trial.revoked:
                     self.measurements.add([self._as_run(trial, time_s, ready.used)])
                 paid = time_s / 3600 * price
-                observed = observed.with_trial(row, time_s, paid, not trial.problem, trial.noise)
+                if not trial.revoked:
+                    observed = observed.with_trial(row, time_s, paid, not trial.problem, trial.noise)
                 if failures >= MOST_FAILURES:
                     raise ScenarioError(f"{failures} trials failed one after another: {trial.problem}")
         return Searched(
@@ -233,6 +236,7 @@ class Search:
             spent,
             reading.problem,
             reading.noise,
+            reading.revoked,
         )
 
     def _job(
@@ -333,9 +337,12 @@ def _unkept(question: Question, request: Request, best: int) -> str:
 
 
 def _revalued(trials: Sequence[Trial], observed: Observations) -> tuple[Trial, ...]:
-    """Return the trials with time and cost until the job's goal. observed: its last entries are these."""
-    first = len(observed) - len(trials)
-    return tuple(
-        trial if trial.problem else replace(trial, job_s=float(time_s), job_usd=float(usd))
-        for trial, time_s, usd in zip(trials, observed.time_s[first:], observed.cost_usd[first:], strict=True)
-    )
+    """Return the trials with time and cost until the job's goal. observed: its last entries are those that
+    were not revoked."""
+    first = len(observed) - sum(not trial.revoked for trial in trials)
+    goals = zip(observed.time_s[first:], observed.cost_usd[first:], strict=True)
+    made = []
+    for trial in trials:
+        time_s, usd = (np.nan, np.nan) if trial.revoked else next(goals)
+        made.append(trial if trial.problem else replace(trial, job_s=float(time_s), job_usd=float(usd)))
+    return tuple(made)

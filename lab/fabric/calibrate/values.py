@@ -69,7 +69,6 @@ UNITS: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 """Section → its values and their units."""
 FORM = Form(DEFAULT_PATH, 3, UNITS, "fabric")
-load_calibration = FORM.load
 write = FORM.write
 
 _SERIES = {
@@ -81,6 +80,18 @@ _SERIES = {
 
 _WHOLE = ("exponent", "packets", "retries", "tries", "B")
 """Units of which there are only whole numbers."""
+
+
+def load_calibration(path: str | Path | None = None) -> Calibration:
+    """Return the calibration in a file, or the one that ships. Raises ScenarioError."""
+    calibration = FORM.load(path)
+    for name, value in calibration.values.items():
+        section, _, key = name.partition(".")
+        for number in value.series or (value.value,):
+            if UNITS[section][key] in _WHOLE and number % 1:
+                raise ScenarioError(f"{path or DEFAULT_PATH}: {name}: {number:g}; give a whole number")
+    return calibration
+
 
 Replaced = Mapping[str, Mapping[str, float]]
 """Replaced values: section → value → number."""

@@ -45,11 +45,14 @@ def measure(world: World, asked: FleetInput) -> Measured:
         return planned.measure(world, asked, asked.plan)
     spec = _spec(world, asked)
     out = simulate(spec, world.measure)
+    all_h = (out.gpus + asked.spares * _GPUS_PER_HOST) * spec.duration_s / 3600
+    lost_h = all_h - out.kept_gpu_hours
     at_edge = np.array([cause.kind is not None for cause in spec.causes])
     metrics = {
         "effective_share": out.effective_ratio,
-        "lost_gpu_h": out.lost_gpu_hours,
-        "lost_cost": out.lost_gpu_hours * asked.price_gpu_hour,
+        "productive_gpu_h": out.kept_gpu_hours,
+        "lost_gpu_h": lost_h,
+        "lost_cost": lost_h * asked.price_gpu_hour,
         "deaths": float(out.deaths),
         "edge_faults": float(at_edge[out.fault_cause].sum()),
         "checkpoint_interval_s": spec.checkpointing.interval_s,

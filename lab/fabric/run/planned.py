@@ -142,12 +142,12 @@ def _failures(world: World, asked: FleetInput, plan: PlanInput, nodes: int) -> t
 
 def _stalls(world: World, asked: FleetInput, rdma: Rdma) -> tuple[float, ...]:
     """Return the lengths of the job's stalls for faults of an uplink, s; 0: no connection was on it."""
-    random = world.network.spawn(1)[0]
+    random, meeting = world.network.spawn(2)
     handling = world.fabric.handling(world.scheme)
     gaps_s = gap_samples(handling, world.asked.faults.silent, _STALLS, random, down_s=asked.repair_s)
     transport = Reconnecting() if world.scheme is Scheme.REROUTE else rdma
     missed = 0.0 if world.port_failover is not None else 0.5**asked.flows
-    met = np.random.default_rng(random).random(gaps_s.shape) >= missed
+    met = np.random.default_rng(meeting).random(gaps_s.shape) >= missed
     return tuple(np.where(met, transport.stall_s(gaps_s), 0.0).max(axis=1).tolist())
 
 

@@ -35,7 +35,7 @@ from twin.fabric.steps import OVERLAYS
 from twinbed import ScenarioError
 
 _NAME = "validated"
-_MS = 1e3
+_MS, _CLOSE = 1e3, 1e-6
 
 Progress = Callable[[str, float], None]
 
@@ -81,6 +81,11 @@ def asked_of(spec: RunSpec) -> tuple[Setting, Fabric]:
         spec.calibration, asked.replaced, retries=RetryProfile.PLAIN, fast_path=asked.fast_path
     )
     interval_ms = round(fabric.timers.interval_s * _MS)
+    if abs(fabric.timers.interval_s * _MS - interval_ms) > _CLOSE:
+        raise ScenarioError(
+            f"bfd.interval_s: {fabric.timers.interval_s:g}: FRR counts whole milliseconds; give "
+            f"{max(interval_ms, 1) / _MS:g}"
+        )
     road = Road.FAST if asked.fast_path else Road.REAL_TIME
     timers = fabric.timers
     return Setting(road, timers.multiplier, interval_ms, _what(asked), spines=asked.topology.spines), fabric

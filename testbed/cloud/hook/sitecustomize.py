@@ -69,34 +69,39 @@ class _Job:
     def watch_models(self, module_of_torch: Any) -> None:
         """Record the model at its first call in training mode."""
 
-        def called(module: Any, args: tuple[Any, ...]) -> None:
-            given_tensors = [value for value in args if hasattr(value, "shape")]
-            shapes = [tuple(value.shape) for value in given_tensors]
-            parameters = [tensor for tensor in module.parameters() if tensor.requires_grad]
-            if not module.training or not parameters or not shapes or not shapes[0]:
+        def called(module: Any, _args: tuple[Any, ...]) -> None:
+            # Only a hook after the call sees keyword arguments. Until then, calls inside are no model's.
+            trains = module.training and any(tensor.requires_grad for tensor in module.parameters())
+            if trains and not ended and module not in without_tensors:
+                ended.append(module.register_forward_hook(given, with_kwargs=True))
+
+        def given(module: Any, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            ended.pop().remove()
+            tensors = [value for value in (*args, *named.values()) if getattr(value, "shape", ())]
+            if not tensors:
+                without_tensors.add(module)
                 return
             handle.remove()
+            shape = tuple(tensors[0].shape)
+            parameters = [tensor for tensor in module.parameters() if tensor.requires_grad]
             leaves = [type(part).__name__ for part in module.modules() if not list(part.children())]
             fixed = [tensor for tensor in module.parameters() if not tensor.requires_grad]
             fixed += [tensor for tensor in module.buffers() if tensor.is_floating_point()]
             self._tell(
-                batch=shapes[0][0],
+                batch=shape[0],
                 parameters=sum(tensor.numel() for tensor in parameters),
                 gradient_bytes=[tensor.numel() * tensor.element_size() for tensor in parameters],
                 layers=leaves,
                 non_trainable=sum(tensor.numel() for tensor in fixed),
-                input_size=prod(shapes[0][1:]),
-                input_bytes=prod(shapes[0][1:]) * given_tensors[0].element_size(),
+                input_size=prod(shape[1:]),
+                input_bytes=prod(shape[1:]) * tensors[0].element_size(),
             )
-            ended.append(module.register_forward_hook(given))
-
-        def given(_module: Any, _args: Any, output: Any) -> None:
-            ended.pop().remove()
             first = output[0] if isinstance(output, (tuple, list)) else output
             if hasattr(first, "shape"):
                 self._tell(output_size=prod(tuple(first.shape)[1:]))
 
         ended: list[Any] = []
+        without_tensors: set[Any] = set()
         handle = module_of_torch.register_module_forward_pre_hook(called)
 
     def _tell(self, **facts: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
 from control.cluster import Workload
+from control.scheduler import books as module
 from control.scheduler.books import Books
 from control.scheduler.model import Assignment, Elastic, Sharing
 from tests.control.scheduler.worlds import cluster
@@ -64,3 +66,16 @@ def test_a_job_that_may_grow_runs_at_the_speed_of_its_gpus(
     growing.give(growing.state(0.0), given)
     assert growing.rate == pytest.approx([rate, 2.0])
     assert growing.width.tolist() == [sum(gpus), 1]
+
+
+def test_samples_of_the_queue_take_four_numbers_each() -> None:
+    held = books([2], (0, 2))
+    state, nothing = held.state(0.5), Assignment(*np.zeros((3, 0), np.int64))
+    held.give(state, nothing)
+    tracemalloc.start()
+    for _ in range(2000):
+        held.give(state, nothing)
+    kept = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, module.__file__)])
+    tracemalloc.stop()
+    assert sum(trace.size for trace in kept.traces) < 2000 * 40
+    assert held.outcome(1.0, ()).series.waiting.tolist() == [1] * 2001

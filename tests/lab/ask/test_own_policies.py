@@ -8,7 +8,7 @@ import pytest
 from lab.ask import policy
 from lab.ask.scenario import build, expand, load, with_overrides
 from lab.engine.local import Local
-from lab.runs.runner import files_of, run_scenario
+from lab.runs.runner import files_of, make, run_scenario, units
 from lab.runs.store import RunStore
 from twinbed import ScenarioError
 
@@ -225,3 +225,31 @@ def test_a_wrong_text_is_refused_in_one_line_that_names_it(text, said):
 def test_a_value_that_no_sum_could_hold_is_refused_by_name():
     with pytest.raises(ScenarioError, match=r"^policy autopilot: update_interval_s: 1e\+308 is too large"):
         policy.parse("autopilot:update_interval_s=1e308")
+
+
+READER = """
+import numpy as np
+
+from traces.schema import UsageTrace
+
+
+class Lines:
+    description = "lines of cores"
+
+    def read(self, path):
+        cores = np.loadtxt(path, ndmin=2)
+        return UsageTrace(("a",), ("a",), 0.0, 0.1, cores, 1e6 + cores, cores >= 0)
+"""
+
+
+def test_a_reader_of_ones_own_is_among_the_files_and_may_lie_elsewhere(tmp_path):
+    (tmp_path / "mine.py").write_text(READER)
+    (tmp_path / "cores.txt").write_text("0.5\n" * 20)
+    trace = {"source": str(tmp_path / "cores.txt"), "format": f"{tmp_path}/mine.py:Lines"}
+    scenario = build({"name": "own", "trace": trace, "policies": ["static"]})
+    assert files_of(scenario) == (trace["source"], str(tmp_path / "mine.py"))
+    (tmp_path / "there").mkdir()
+    files = [Path(file) for file in files_of(scenario)]
+    places = {str(file): str(file.rename(tmp_path / "there" / file.name)) for file in files}
+    [work] = units([expand(scenario)], RunStore(tmp_path / "store"), fresh=True)
+    assert make(work.asked, places, lambda *_: None)

@@ -21,9 +21,9 @@ def test_the_steps_are_of_the_first_fault_that_something_waited_for(held_up_s, b
 
 def test_a_fleet_s_causes_add_up_to_what_it_lost():
     planned = dict.fromkeys(LOST, 0.0) | {"rework_gpu_h": 30.0, "queue_gpu_h": 20.0}
-    planned |= {"productive_gpu_h": 150.0, "lost_gpu_h": 50.0, "effective_share": 0.9}
-    whole = {"productive_gpu_h": math.nan, "lost_gpu_h": 10.0, "effective_share": 0.8}
-    perfect = {"productive_gpu_h": math.nan, "lost_gpu_h": 0.0, "effective_share": 1.0}
+    planned |= {"productive_gpu_h": 150.0, "lost_gpu_h": 50.0}
+    whole = {"productive_gpu_h": 40.0, "lost_gpu_h": 10.0, "rework_gpu_h": math.nan}
+    perfect = whole | {"lost_gpu_h": 0.0}
     looks = [
         SimpleNamespace(title=title, run=SimpleNamespace(metrics=metrics))
         for title, metrics in (("planned", planned), ("whole", whole), ("perfect", perfect))

@@ -248,3 +248,10 @@ def test_a_token_on_the_command_line_is_no_option(twinbed, tmp_path):
             "traces", "import", "prometheus", url, "--token", "abc", "--out", tmp_path / "a.parquet"
         )
     assert "No such option: --token" in ended.refused
+
+
+def test_a_converted_trace_has_no_settings_of_an_older_one_beside_it(twinbed, csv_path, tmp_path):
+    older = kept.beside(tmp_path / "mine.parquet")
+    older.write_bytes(b"settings of another trace")
+    assert twinbed("traces", "convert", csv_path, tmp_path / "mine.parquet").code == 0
+    assert not older.exists()

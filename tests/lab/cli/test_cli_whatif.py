@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import sys
 
 import pytest
 
@@ -168,3 +169,13 @@ def test_a_report_that_cannot_be_written_is_refused_and_leaves_nothing(twinbed, 
     refused = twinbed("report", "mine", "--html", tmp_path / "no" / "out.html").refused
     assert "out.html: cannot be written, there is no folder" in refused
     assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(("options", "started"), [(("--jobs", "3"), 3), ((), 5)])
+def test_dask_starts_as_many_workers_as_a_sweep_would(twinbed, csv_path, monkeypatch, options, started):
+    asked = []
+    monkeypatch.setattr("lab.engine.local.cores", lambda: 5)
+    monkeypatch.setattr("lab.engine.dask.Dask", lambda _, jobs: asked.append(jobs) or sys.exit(0))
+    with pytest.raises(SystemExit):
+        twinbed("whatif", csv_path, "--engine", "dask", *options)
+    assert asked == [started]

@@ -251,3 +251,10 @@ def test_four_of_five_cells_within_a_twentieth_agree():
     assert agree([row, row, row, row, off])
     assert not agree([row, row, row, off])
     assert result([row, off]).facts["cells"] == "1 of 2 agree"
+
+
+def test_a_market_of_too_many_changes_is_refused_before_it_is_drawn():
+    raw = copy.deepcopy(SMALL)
+    raw["cloud"]["job"]["deadline_hours"], raw["cloud"]["tick_s"] = 1e12, 1e12
+    with pytest.raises(ScenarioError, match=r"job\.deadline_hours: 1e\+12: .* give a shorter deadline"):
+        build(raw)

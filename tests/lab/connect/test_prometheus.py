@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
@@ -307,3 +308,39 @@ def test_a_ca_file_without_certificates_is_refused(tmp_path):
     assert "no certificates in PEM form" in refused("https://localhost:1", ca_file=empty)
     with pytest.raises(BackendError):
         fetch(Access("http://127.0.0.1:1"), QUESTION)
+
+
+def test_state_that_is_scraped_without_honor_labels_is_found():
+    own = {
+        "namespace": "monitoring", "pod": "ksm-0", "container": "ksm", "exported_namespace": "shop",
+        "exported_pod": "web-0", "exported_container": "app",
+    }  # fmt: skip
+    usage = {CPU: [(container("web-0"), steady())]}
+    state = {
+        "kube_pod_owner": [(own | {"owner_kind": "StatefulSet", "owner_name": "front"}, lambda _: 1.0)],
+        "kube_pod_container_resource_requests": [(own | {"resource": "cpu", "unit": "core"}, lambda _: 0.25)],
+    }
+    plain, renamed = answering(usage), answering(state)
+
+    def answer(handler: BaseHTTPRequestHandler, form: bytes) -> None:
+        (renamed if b"exported_namespace" in form else plain)(handler, form)
+
+    with http_server(answer) as url:
+        history = fetch(Access(url), QUESTION)
+    assert [owner.workload for owner in history.owners] == ["front"]
+    assert history.in_force("cpu_request_cores").tolist() == [0.25]
+
+
+def test_pods_are_asked_for_by_the_label_that_has_their_names(monkeypatch):
+    monkeypatch.setattr(prometheus, "MOST_PODS", 1)
+    usage = [({**container("cadvisor-0"), "exported_pod": f"web-{number}"}, steady()) for number in range(2)]
+    every = answering({CPU: usage})
+
+    def answer(handler: BaseHTTPRequestHandler, form: bytes) -> None:
+        asked = parse_qs(form.decode()).get("query", [""])[0]
+        named = [entry for entry in usage if f'exported_pod=~"{entry[0]["exported_pod"]}"' in asked]
+        (answering({CPU: named}) if "query" in form.decode() else every)(handler, form)
+
+    with http_server(answer) as url:
+        history = fetch(Access(url), QUESTION)
+    assert history.trace.containers == ("shop/web-0/app", "shop/web-1/app")

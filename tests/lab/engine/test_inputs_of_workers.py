@@ -1,6 +1,7 @@
 """A worker writes the files that travel to it where nobody else can have written."""
 
 import hashlib
+import os
 import tempfile
 
 import pytest
@@ -40,3 +41,14 @@ def test_a_folder_that_is_a_link_or_open_to_others_is_refused(about, tmp_path):
     own.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="not this user's own folder"):
         dask._placed(about, CONTENT)
+
+
+def test_a_file_that_no_unit_has_used_for_long_goes_with_the_next_new_one(about):
+    place = dask._placed(about, CONTENT)
+    more = hashlib.sha256(b"more").hexdigest()
+    dask._placed(dask._Input("more.csv", more), b"more")
+    for name in (about.sha256, more):
+        os.utime(place.parent.parent / name, (0, 0))
+    dask._placed(about, CONTENT)
+    last = dask._placed(dask._Input("last.csv", hashlib.sha256(b"last").hexdigest()), b"last")
+    assert {*place.parent.parent.iterdir()} == {place.parent, last.parent}

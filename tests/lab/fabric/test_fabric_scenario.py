@@ -96,6 +96,7 @@ def test_a_replaced_delay_keeps_its_relative_spread():
         ("[bond.lacp_s]", "[bond.lacp]", r"bond\.lacp_s: missing"),
         ('unit = "exponent"', 'unit = "s"', "unit: 's' is not 'exponent'"),
         ("schema = 3", "schema = 9", "schema: 9 is not 3"),
+        ("[bfd.multiplier]\nvalue = 5", "[bfd.multiplier]\nvalue = 4.5", r"bfd\.multiplier: 4\.5; give"),
         ("series = [0.0209,", "series = [0.0125,", "not the first of the series"),
     ],
 )

@@ -160,3 +160,17 @@ def test_a_damaged_quota_is_named_with_its_cure(store):
         store.quota.get()
     store.quota.set(None)
     assert store.quota.get() is None
+
+
+def test_a_replaced_run_counts_once_and_a_damaged_one_as_what_is_on_disk(store):
+    run = store.publish(manifest("a-1"), tables())
+    size_bytes = int(store.list()["bytes"].sum())
+    store.quota.set(int(2.5 * size_bytes))
+    again = store_at(str(store.root))
+    for _ in range(4):
+        again.publish(manifest("a-1"), tables())
+    (run.path / "manifest.json").write_text("no manifest")
+    assert store.list()["bytes"].sum() > size_bytes / 2
+    (run.path / "more").write_bytes(bytes(2 * size_bytes))
+    with pytest.raises(StoreError, match="full"):
+        again.publish(manifest("a-2"), tables())

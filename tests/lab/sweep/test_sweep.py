@@ -14,7 +14,7 @@ from lab.runs.compare import BOUNDS
 from lab.runs.formats import table
 from lab.runs.metric import Metric
 from lab.runs.store import RunStore
-from lab.sweep.book import Book
+from lab.sweep.book import Book, course, prune, sweeps
 from lab.sweep.page import document, figures
 from lab.sweep.plan import Shard, SweepPlan
 from lab.sweep.points import Point, points
@@ -390,3 +390,21 @@ def test_a_wrong_question_is_the_units_failure_only(dice, store, here, monkeypat
     swept = sweep(SweepPlan("throws", points(dice, [], None), [0]), store, here)
     assert swept.failures["reason"].tolist() == ["no table"]
     assert swept.frame.empty
+
+
+def test_notes_of_a_sweep_go_when_its_last_run_is_gone(plan, store, here):
+    swept = sweep(plan, store, here)
+    first, *others = swept.frame["run"]
+    for run_id in others:
+        store.remove(run_id)
+    assert (prune(store), len(sweeps(store.root))) == (0, 1)
+    store.remove(first)
+    assert (prune(store), sweeps(store.root)) == (1, [])
+
+
+def test_a_failure_of_a_unit_that_succeeded_later_is_not_told(plan, store, here):
+    sweep(plan, store, here)
+    shelf = store.shelf(f".sweeps/{plan.id}")
+    shelf.write("failures-1of2.csv", b"dice.throws,seed,reason\n10,0,full\n40,99,full\n")
+    (noted,) = sweeps(store.root)
+    assert course(store.root, noted, ["mean_pips"]).failures["seed"].tolist() == [99]

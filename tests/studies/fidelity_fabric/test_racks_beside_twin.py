@@ -12,6 +12,7 @@ from lab.fabric.calibrate.values import fabric, load_calibration
 from lab.fabric.real.settings import Road, Setting
 from lab.fabric.validate.both import asked_of
 from lab.fabric.validate.judge import RESOLUTION_S, simulated
+from twinbed import ScenarioError
 
 SCENARIO = Path("scenarios/T5.yaml")
 RACKS = "fabric.topology={hosts: 4, tors: 4, racks: 2, spines: 2}"
@@ -36,3 +37,10 @@ def test_between_racks_traffic_into_a_host_waits_for_the_spines() -> None:
         assert np.median(getattr(two, way)) == pytest.approx(np.median(getattr(one, way)), abs=RESOLUTION_S)
     # ToR and spine hold as ToR and host do within a rack; the host itself needs one hold less.
     assert np.median(two.into) - np.median(two.out) == pytest.approx(control.hold_s, abs=RESOLUTION_S)
+
+
+def test_an_interval_that_frr_cannot_have_is_refused() -> None:
+    question = ["policies=[thorn]", "vary={}", "fabric.values.bfd.interval_s=0.0504"]
+    (spec, *_) = expand(with_overrides(load(SCENARIO), question))
+    with pytest.raises(ScenarioError, match=r"bfd\.interval_s: 0\.0504: FRR counts whole .*; give 0\.05"):
+        asked_of(spec)

@@ -81,6 +81,11 @@ def test_an_instance_that_is_taken_away_while_it_is_measured_is_a_reading():
     reading = cloud.measure(order(), 5)
     assert reading.problem == f"{order().names()[0]} was taken away"
     assert not reading.step_s.size
+    assert not reading.revoked
+    compute.instances.clear()
+    spot = replace(order(), spot=True)
+    cloud.launch(spot)
+    assert cloud.measure(spot, 5).revoked
 
 
 def test_a_serial_port_that_cannot_be_read_is_an_error_while_its_instance_runs():

@@ -91,3 +91,29 @@ def test_the_site_s_own_customisation_still_runs(tmp_path):
 def test_a_step_that_is_being_written_is_not_read_yet(tmp_path):
     (tmp_path / "0.steps").write_bytes((5).to_bytes(8, "little") + b"\x01\x02")
     assert steps.step_ends_ns(tmp_path).tolist() == [5]
+
+
+@pytest.mark.slow
+def test_a_model_that_is_called_by_keywords_is_the_model(tmp_path):
+    named = """
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 2)
+        self.last = nn.Linear(2, 3)
+
+    def forward(self, *, text):
+        return self.last(self.inner(text))
+
+
+whole = Named()
+descent = torch.optim.SGD(whole.parameters(), lr=0.1)
+for _ in range(3):
+    whole(text=torch.ones(5, 4)).sum().backward()
+    descent.step()
+"""
+    done = run(SCRIPT.split("model =")[0] + named, tmp_path)
+    assert done.returncode == 0, done.stderr
+    model = steps.model(tmp_path)
+    assert (model.batch, model.parameters, model.layers) == (5, 10 + 9, ("Linear", "Linear"))
+    assert (model.input_size, model.output_size) == (4, 3)

@@ -234,6 +234,18 @@ def test_a_local_run_alone_is_answered_by_the_analytic_model(database):
     assert answered.prices["n1-standard-4"].as_of.year == 2022
 
 
+def test_without_the_gradients_noise_no_batch_is_better_than_the_job_s_own(database):
+    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
+    market = Market("us-central1", types=("n1-standard-4",), workers=(1, 2))
+    for batches, nearest in (((16, 32, 64, 128), 32), ((48, 256), 48)):
+        question = Question(job, replace(market, batches=batches), method="analytic")
+        told = answer(question, load(), database)
+        assert {row.configuration.batch for row in told.ranking} == {nearest}
+        assert any("only the one nearest the job's own is ranked" in note for note in told.notes)
+    (plain, *_) = answer(Question(job, market, method="analytic"), load(), database).ranking
+    assert plain.configuration.batch is None
+
+
 def test_a_trial_or_a_past_job_ends_the_analytic_model_s_turn(database):
     job = Job("new", local_run=local_run(), batch=32, samples=32e6)
     database.add([Run("new", "n1-standard-8", 1, 3000.0, 0.38, 8, 30)])

@@ -81,3 +81,11 @@ def test_prices_by_time_are_not_left_out_in_silence(tmp_path, capsys):
     path.write_text("t_s,available,spot_usd_h\n0,1,0.5\n90000,1,0.5\n")
     assert call(["spot", str(path), "--work", "4h", "--deadline", "6h"]) == 2
     assert f"{path}: column spot_usd_h: give" in capsys.readouterr().err
+
+
+def test_too_many_decisions_are_refused_with_the_option_that_helps(tmp_path, capsys):
+    verb = ["spot", trace(tmp_path / "a.csv", (0, 1), (4e6, 1)), "--work", "48h", "--deadline", "30d"]
+    assert call([*verb, "--tick", "1s"]) == 2
+    said = capsys.readouterr().err
+    assert "--tick 1s: 2,592,001 decisions before the deadline, times 30 jobs and 1 zones" in said
+    assert "take a longer --tick or fewer --starts" in said

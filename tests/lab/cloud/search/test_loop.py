@@ -260,3 +260,21 @@ def test_a_search_that_began_without_any_figure_keeps_the_deadline(database):
     assert best.job_s <= 3 * 3600
     assert found.problem == ""
     assert "cannot be told" not in " ".join(table.result(found, Backend.TWIN).notes)
+
+
+def test_a_revoked_trial_is_paid_and_tells_nothing_about_its_cluster(database):
+    lost = []
+
+    class LosesTheFirst(Virtual):
+        def measure(self, order, steps):
+            if lost:
+                return super().measure(order, steps)
+            lost.append(order)
+            return cannot_run(7.0, "it was taken away", revoked=True)
+
+    found = search(database, LosesTheFirst(step_s)).run()
+    first, second = found.trials[:2]
+    assert (first.said(), first.spent_usd > 0) == ("revoked: it was taken away", True)
+    assert first.configuration == second.configuration
+    assert len(database.runs()) == len(found.trials) - 1
+    assert all(run.ok for run in database.runs())

@@ -271,7 +271,7 @@ def test_two_uplinks_spare_a_fleet_the_deaths_by_cables(tmp_path):
     alone, thorn = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
     assert 0 < thorn.metrics["deaths"] < alone.metrics["deaths"]
     assert thorn.metrics["effective_share"] > alone.metrics["effective_share"]
-    lost_h = (1 - thorn.metrics["effective_share"]) * 1024 * 200 * 24
+    lost_h = ((1 - thorn.metrics["effective_share"]) * 1024 + 64 * 8) * 200 * 24
     assert thorn.metrics["lost_gpu_h"] == pytest.approx(lost_h)
     assert set(thorn.frame("series")["cause"]) <= {"cable", "adapter", "host"}
 

@@ -1,6 +1,7 @@
 """Plans of a fleet as runs of a scenario: the bill, its causes, and a search for spares."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from lab.ask.scenario import build, expand, with_overrides
 from lab.cli.main import app
 from lab.fabric.input import fabric_of
+from lab.fabric.run import planned as module
 from lab.fabric.run.planned import plan_of
 from lab.fabric.run.world import build_world
 from lab.runs.runner import run_scenario
@@ -177,8 +179,10 @@ def test_a_plan_may_have_a_million_gpus_and_a_simulation_of_iterations_fewer(tmp
 
 def test_without_a_plan_a_fleet_is_simulated_iteration_by_iteration(tmp_path):
     whole, _ = run(tmp_path, "fabric.fleet={gpus: 64, days: 1}")
-    assert np.isnan(whole.metrics["productive_gpu_h"])
+    assert np.isnan(whole.metrics["rework_gpu_h"])
     assert whole.metrics["effective_share"] > 0.9
+    hours = whole.metrics["lost_gpu_h"] + whole.metrics["productive_gpu_h"]
+    assert hours == pytest.approx(24 * (64 + 64 * 8))  # 64 spare hosts
 
 
 def test_money_is_given_by_the_same_bins_as_gpu_hours(tmp_path):
@@ -251,3 +255,16 @@ def test_a_fleet_that_fails_without_end_is_refused_as_the_closed_form_refuses_it
         expected_ettr(900 * 2048 / 86_400, 480.0, 20.0, 600.0)
     assert str(run_refused.value).startswith(f"fabric.fleet.plan.{NO_PROGRESS}")
     assert str(form_refused.value).startswith(NO_PROGRESS)
+
+
+def test_the_length_of_a_stall_tells_nothing_about_whether_it_is_met(monkeypatch):
+    seeds, real = [], np.random.default_rng
+    monkeypatch.setattr(module, "gap_samples", lambda *args, **_: seeds.append(args[3]) or np.ones((4, 2)))
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: seeds.append(seed) or real(seed))
+    handled = SimpleNamespace(handling=lambda scheme: None)
+    asked = SimpleNamespace(repair_s=1.0, flows=1, faults=SimpleNamespace(silent=True))
+    world = SimpleNamespace(
+        network=np.random.SeedSequence(1), fabric=handled, scheme=None, port_failover=None, asked=asked
+    )
+    module._stalls(world, asked, SimpleNamespace(stall_s=np.asarray))
+    assert seeds[0].spawn_key != seeds[1].spawn_key
