@@ -65,7 +65,7 @@ test:
 	@$(MAKE) --no-print-directory -j 2 setup system
 	@$(BIN)/python tools/kernels.py & $(MAKE) --no-print-directory check; code=$$?; wait $$! || code=1; exit $$code
 	@rm -f $(TWINBED_RERUNS)
-	tools/test $(BIN) $(JOBS)
+	tools/test $(BIN) $(JOBS) $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED))
 
 test-fast: setup
 	$(BIN)/pytest -m 'not slow and not browser and not vm'

@@ -27,9 +27,8 @@ from datetime import datetime
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import fsspec
 import pandas as pd
 import pyarrow as pa
@@ -43,6 +42,9 @@ from lab.runs.shelf import FolderShelf, Shelf
 from lab.runs.store import INDEX_FROM, MANIFEST, Run, RunStore, manifest_of
 from twinbed import StoreError, TwinbedError
 from twinbed.text import printable
+
+if TYPE_CHECKING:
+    import duckdb
 
 _TOGETHER = 256
 """Number of manifests that are read at the same time: a server answers this many at once, and each is a few

@@ -18,9 +18,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -32,11 +31,13 @@ from lab.runs import index as indexing
 from lab.runs import publishing
 from lab.runs.files import own_path
 from lab.runs.manifest import checked, completed
-from lab.runs.query import MISTAKES, answered, tables_of
 from lab.runs.quota import Quota
 from lab.runs.shelf import FolderShelf, Shelf
 from twinbed import StoreError
 from twinbed.text import printable
+
+if TYPE_CHECKING:
+    import duckdb
 
 MANIFEST = "manifest.json"
 INDEX_FROM = 200
@@ -276,6 +277,10 @@ class RunStore:
         runs whose tables differ from their manifest are left out, too. Raises StoreError with the first line
         of DuckDB's error.
         """
+        import duckdb
+
+        from lab.runs.query import MISTAKES, tables_of
+
         listing = self._listing()
         bad = listing["problem"] != ""
         problems = [f"{row.id}: {row.problem}" for row in listing[bad].itertuples()]
@@ -298,6 +303,10 @@ class RunStore:
             raise StoreError(f"query: {_one_line(error)}") from None
 
     def _asked(self, sql: str, listing: pd.DataFrame) -> pd.DataFrame:
+        import duckdb
+
+        from lab.runs.query import answered
+
         with duckdb.connect() as connection:
             self._prepare(connection)
             return answered(sql, listing, self._table_file, connection)

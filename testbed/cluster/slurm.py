@@ -141,8 +141,8 @@ class SlurmGangs(Gangs):
         return next((line for line in reversed(lines) if "error" in line.lower()), "no error was logged")
 
     def _ask(self, *command: str, check: bool = True) -> str:
-        """Return the output of a Slurm command. The command is repeated while Slurm is busy; a failed query
-        is repeated, too."""
+        """Return the output of a Slurm command. The command is repeated while Slurm is busy, and so is a
+        failed query, unless a daemon has ended."""
         environment = {"SLURM_CONF": str(self._conf), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         deadline = time.monotonic() + _BUSY_S
         while True:
@@ -158,7 +158,8 @@ class SlurmGangs(Gangs):
                     f"{shlex.join(command)}: {why}; its log: {self._words_of_daemons()}"
                 ) from None
             again = "Unable to contact" in done.stderr or (done.returncode and command[0] == "squeue")
-            if not again or not check or time.monotonic() > deadline:
+            ended = any(daemon.poll() is not None for daemon in self._daemons)
+            if not again or not check or ended or time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_S)
         if check and done.returncode:

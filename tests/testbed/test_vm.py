@@ -230,21 +230,6 @@ def test_a_command_that_does_not_exist_is_said(vm: Vm) -> None:
     assert vm.run(["sh", "-c", "kill -9 $$"], 60).rc == -9
 
 
-STARVED = """
-echo -1 >/proc/sys/kernel/sched_rt_runtime_us
-for cpu in 0 1; do chrt --fifo 99 sh -c "while :; do :; done" & done
-sleep 1000"""
-"""A program that leaves no CPU to any other."""
-
-
-@pytest.mark.vm
-@pytest.mark.timeout(400)
-def test_a_guest_in_which_nothing_runs_any_more_has_stopped(vm: Vm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "STOPPED_S", 5)
-    with pytest.raises(StoppedError, match=r"stopped \(CPU 0 (in|at) .*, CPU 1 (in|at) .*\)"):
-        vm.run(["sh", "-c", STARVED], 600)
-
-
 @pytest.mark.vm
 @pytest.mark.slow
 @pytest.mark.timeout(3 * INSIDE_TIMEOUT_S)
@@ -285,3 +270,18 @@ def test_hooks_cgroup_v2_flower_and_contracts_work_inside(vm: Vm, capsys: pytest
         print(f"boot {vm.boot_s:.0f} s, tests {done.wall_s:.0f} s")
     assert done.rc == 0, done.stderr
     assert not {"FAILED", "ERROR"} & set(outcomes.values()), outcomes
+
+
+STARVED = """
+echo -1 >/proc/sys/kernel/sched_rt_runtime_us
+for cpu in 0 1; do chrt --fifo 99 sh -c "while :; do :; done" & done
+sleep 1000"""
+"""A program that leaves no CPU to any other. It comes last, because the guest is booted again after it."""
+
+
+@pytest.mark.vm
+@pytest.mark.timeout(400)
+def test_a_guest_in_which_nothing_runs_any_more_has_stopped(vm: Vm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "STOPPED_S", 5)
+    with pytest.raises(StoppedError, match=r"stopped \(CPU 0 (in|at) .*, CPU 1 (in|at) .*\)"):
+        vm.run(["sh", "-c", STARVED], 600)

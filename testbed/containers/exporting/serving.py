@@ -32,7 +32,7 @@ MOST_CONNECTIONS = 64
 """Largest number of connections that are open at a time."""
 
 _SILENCE_S = 5.0
-_LOOK_S = 0.5
+_LOOK_S = 0.1
 _log = logging.getLogger("twinbed.metrics")
 
 

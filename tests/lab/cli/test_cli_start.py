@@ -26,6 +26,12 @@ def test_the_command_line_imports_nothing_heavy_before_a_verb_runs():
     assert found.stdout.strip() == "[]"
 
 
+def test_a_store_of_runs_loads_duckdb_for_queries_only():
+    code = "import sys, lab.runs.store; print(sys.modules.keys() & {'duckdb'})"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+
+
 def test_version_is_printed(twinbed):
     ended = twinbed("--version")
     assert (ended.code, ended.out) == (0, f"twinbed {__version__}\n")

@@ -10,6 +10,7 @@ import pytest
 
 from lab.cli.main import call
 from lab.cloud.input.price_list import default_path, in_use
+from tests.lab.connect.servers import LOOK_S
 from tests.traces.made_sparecores import made
 
 
@@ -26,7 +27,7 @@ def served(tmp_path):
 
     handler = functools.partial(Quiet, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(LOOK_S,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

@@ -19,6 +19,9 @@ import pytest
 
 from tests.patience import PATIENCE_S
 
+LOOK_S = 0.01
+"""Time between two looks of a server at whether it shall end, s."""
+
 
 def needs(program: str) -> str:
     """Return the path of a program, or skip the test."""
@@ -126,6 +129,7 @@ def http_server(answer: Answer, certificate: Path | None = None) -> Iterator[str
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # A body sent after its head would wait 40 ms for an answer.
 
         def do_POST(self) -> None:
             answer(self, self.rfile.read(int(self.headers.get("Content-Length", 0))))
@@ -142,7 +146,7 @@ def http_server(answer: Answer, certificate: Path | None = None) -> Iterator[str
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(LOOK_S,), daemon=True)
     thread.start()
     try:
         scheme = "http" if certificate is None else "https"

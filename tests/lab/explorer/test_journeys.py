@@ -24,6 +24,11 @@ playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests
 expect = playwright.expect
 
 
+@pytest.fixture
+def entrance():
+    return "containers"
+
+
 @pytest.mark.skipif(not shipped(), reason="no recordings ship with this checkout")
 def test_from_one_click_to_results_that_a_link_brings_back(page, address):
     expect(run_button(page)).to_be_enabled()

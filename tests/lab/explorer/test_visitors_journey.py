@@ -49,8 +49,9 @@ def workers() -> set[int]:
     return found
 
 
-def test_who_closes_the_tab_leaves_no_worker_behind(page):
+def test_who_closes_the_tab_leaves_no_worker_behind(page, address):
     before = workers()
+    page.goto(f"{address}/containers")
     page.get_by_role("combobox", name="Trace").click()
     page.get_by_role("option", name="Upload your own trace").click()
     upload(page, csv_file("long.csv", csv_of(20_000)))

@@ -237,20 +237,6 @@ class TestServices:
         assert seen[0] == ("static", 1.0)
         assert {label for label, _ in seen} == {"static", "escra"}
 
-    @pytest.mark.slow
-    def test_stopping_several_processes_leaves_no_run_half_written(self, app, store):
-        def stop(label, fraction):
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            run_scenario(
-                question(app, within={"duration_s": 30.0}, seeds=[0, 1, 2]), store, jobs=2, progress=stop
-            )
-        left = [each.name for each in store.root.iterdir()] if store.root.exists() else []
-        assert [name for name in left if name.startswith((".new", ".old"))] == []
-        assert [problem for each in store.ids() for problem in store.open(each).verify()] == []
-        assert multiprocessing.active_children() == []
-
     def test_limits_hold_for_requests_as_for_traces(self, app, store):
         periods = run_scenario(question(app, policies=["static:factor=1"]), store)[0].frame("periods")
         # A quota written within a period would refill its pool; static limits are written once.

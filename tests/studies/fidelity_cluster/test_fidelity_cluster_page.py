@@ -32,6 +32,7 @@ def measured(tmp_path, monkeypatch) -> RunStore:
 
     monkeypatch.setattr(backend, "run", run)
     monkeypatch.setattr(page, "calibrate", lambda *_: replace(FORM.load(None), name="of this machine"))
+    monkeypatch.setattr(page, "DRAWS", 2)
     return RunStore(tmp_path / "real")
 
 

@@ -123,7 +123,8 @@ def run_and_kill_the_controller(where, jobs) -> None:
             time.sleep(0.1)
 
 
-def test_a_slurm_that_dies_is_told_and_leaves_no_group() -> None:
+def test_a_slurm_that_dies_is_told_at_once_and_leaves_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.cluster.slurm._BUSY_S", 600.0)
     with pytest.raises(BackendError, match="its log"):
         run_and_kill_the_controller(cluster((0, 1)), workload([0], [1], [40]))
     assert not list(CGROUPS.glob(f"**/run-{os.getpid()}-*"))

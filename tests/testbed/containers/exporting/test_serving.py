@@ -110,7 +110,6 @@ def test_readers_that_say_or_read_nothing_do_not_keep_others_away() -> None:
 
 def test_a_connection_is_closed_at_its_deadline_even_if_it_keeps_talking(monkeypatch) -> None:
     monkeypatch.setattr(serving, "DEADLINE_S", 0.2)
-    monkeypatch.setattr(serving, "_LOOK_S", 0.05)
     with port() as at, socket.create_connection((at.host, at.number), timeout=DEADLINE_S) as slow:
 
         def is_closed() -> bool:

@@ -179,8 +179,9 @@ def test_processes_that_left_are_counted_told_and_ended(
 
 @root
 def test_a_command_that_left_itself_ends_with_the_recording(
-    driver: V1 | V2, leftovers: Callable[[int], list[str]]
+    driver: V1 | V2, leftovers: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("testbed.containers.host.container.TERMINATION_GRACE_S", 0.2)
     spec = ContainerSpec("a", ("sh", "-c", LEAVE + " exec sleep 600"))
     recording = record([spec], app="x", duration_s=1, driver=driver)
     assert recording.metadata["escaped_processes"] == "1"

@@ -195,13 +195,6 @@ def test_paths_that_lead_elsewhere_are_refused_in_one_line(state: Path) -> None:
     here.close()
 
 
-def test_a_second_agent_of_the_name_is_refused(state: Path) -> None:
-    _, place = hosting(state)
-    with pytest.raises(BackendError, match="runs here already"):
-        hosting(state)
-    place.close()
-
-
 def test_what_cannot_run_is_said_and_the_others_run(state: Path) -> None:
     here, _ = hosting(state)
     wanted = [Wanted(name="ok", command=["sleep", "100"]), Wanted(name="../x", command=["true"])]

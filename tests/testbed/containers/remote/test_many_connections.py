@@ -73,7 +73,11 @@ class Wire:
 
 
 @pytest.mark.slow
-async def test_both_sides_notice_that_the_network_went_dead(tmp_path: Path) -> None:
+async def test_both_sides_notice_that_the_network_went_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(service, "SILENCE_S", 1.0)
     async with cluster(tmp_path, deployment(agents=1)) as here:
         controller, _ = await here.controller()
         wire = Wire(here.port)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from testbed.containers.remote.origin import Origin
 from testbed.containers.remote.place import CgroupPlace, agents
 from tests.testbed.containers.fake_cgroups import FakeTree
 from twinbed import BackendError
+from twinbed.ownership import take
 
 ORIGINS = {
     "made": Origin("made", command=("sleep", "1"), environment={"A": "b"}),
@@ -37,6 +39,13 @@ def driver(tree: FakeTree) -> V1 | V2:
     return detect(tree.proc)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that somebody holds is not waited for."""
+    monkeypatch.setattr(places, "take", partial(take, patience_s=0.0))
+
+
+@pytest.mark.usefixtures("impatient")
 def test_the_next_agent_of_a_name_finds_what_was_noted(driver: V1 | V2, tmp_path: Path) -> None:
     state = tmp_path / "agents"
     first = CgroupPlace("web", driver, state)
@@ -142,6 +151,7 @@ def test_a_former_container_is_removed_or_gets_its_limits_back(
     place.leave(ORIGINS["attached"])
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_ended_agents_left_is_swept_and_living_ones_are_left_alone(
     driver: V1 | V2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
