@@ -146,7 +146,7 @@ class Books:
         self._down = np.zeros(cluster.server_gpus.size, np.int64)
         self._add_down(0, 0)
         self._samples = array("d")
-        """Samples of the queue, four numbers each, because a tuple takes six times their space."""
+        """Samples of the queue, four numbers each. A list of tuples would take several times their space."""
         self._sampled: list[Real] = []
         self._spans: list[tuple[int, int, int, float, float]] | None = [] if n <= MOST_WITH_SPANS else None
         self._since: dict[int, dict[tuple[int, int], float]] = {}

@@ -81,16 +81,7 @@ def test_the_books_of_every_policy_are_right(cluster_backend: Backend, policy: s
     assert (done.faulted == 0).all()
 
 
-# Both policies decide the same here, so that real jobs need only one of them.
-@pytest.mark.parametrize(
-    ("cluster_backend", "policy"),
-    [
-        ("twin", "gavel-sharing"),
-        ("twin", "gandiva"),
-        pytest.param("testbed", "gavel-sharing", marks=(pytest.mark.root, pytest.mark.slow)),
-    ],
-    indirect=["cluster_backend"],
-)
+@pytest.mark.parametrize("policy", ["gavel-sharing", "gandiva"])
 def test_two_jobs_on_one_gpu_are_as_fast_as_beside_each_other(cluster_backend: Backend, policy: str) -> None:
     sharing = Sharing(np.zeros(2, np.int64), np.full((1, 1, 1), 0.6))
     # The job is long enough that a quota counts, even if a busy machine sets the quota late.
