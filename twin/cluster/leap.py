@@ -94,6 +94,7 @@ def can_run(scheduler: Scheduler, books: Books, timing: Timing) -> TypeGuard[Tir
         and timing.spread == 0
         and np.ndim(timing.start_s) == np.ndim(timing.restart_s) == 0
         and timing.leave_s == 0
+        and not np.any(timing.step_s)
         and not books.keeps_spans
         and not books.jobs.together.any()
     )
