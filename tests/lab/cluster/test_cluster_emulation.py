@@ -209,8 +209,11 @@ def test_the_real_training_speed_is_seen_in_the_jobs_that_ran_at_one_speed(polic
         Drawn(SPEC.scenario.cluster, 0).jobs.workload, throughput=np.ones((40, 2, 2)) * [[1.0], [0.5]]
     )
     done = simulate(where, replace(load, throughput=1.2 * load.throughput), make(policy, where, 0), Timing())
-    assert backend.training_speed(where, load, done) == pytest.approx(1.2)
-    assert backend.training_speed(where, load, replace(done, spans=None)) is None
+    assert backend.training_speed(where, load, done, 0.0) == pytest.approx(1.2)
+    assert backend.training_speed(where, load, replace(done, spans=None), 0.0) is None
+    timing = Timing(start_s=30.0, step_s=10.0)
+    done = simulate(where, load, make(policy, where, 0), timing)
+    assert backend.training_speed(where, load, done, timing.step_s) == pytest.approx(1.0)
 
 
 def test_a_machine_that_trains_at_another_speed_than_calibrated_is_named():
