@@ -20,8 +20,8 @@ from control.scheduler.books import Books, refuse_impossible
 from control.scheduler.loops import Lines
 from control.scheduler.model import Cluster, Flags, Real, Whole
 from control.scheduler.ports import Scheduler
-from twin.cluster import leap
-from twin.cluster.leap import CLOSE_S, IDLE_ROUNDS
+from twin.cluster import leap, leap_first_come
+from twin.cluster.passes import CLOSE_S, IDLE, IDLE_ROUNDS, STUCK
 from twin.containers.compiled import compiled
 from twinbed import InvariantError, ScenarioError
 
@@ -52,11 +52,14 @@ def simulate(
     scheduler.compile(compiled)
     until = len(jobs) if until is None else until
     world = _World(cluster, jobs, scheduler, timing, downtime, until, seed)
+    if leap_first_come.can_run(scheduler, world.books, timing, downtime):
+        _, end_s = leap_first_come.run(scheduler, world.books, timing, progress)
+        return world.books.outcome(end_s, scheduler.remarks())
     if leap.can_run(scheduler, world.books, timing):
         ended, end_s = leap.run(scheduler, world.books, timing, downtime, progress)
-        if ended == leap.IDLE:
+        if ended == IDLE:
             raise world.idle()
-        if ended == leap.STUCK:
+        if ended == STUCK:
             raise world.stuck()
         return world.books.outcome(end_s, scheduler.remarks())
     environment = simpy.Environment()
@@ -170,7 +173,7 @@ class _World:
             return decided_s + self.timing.round_s
         end_s = now_s + float(_FIRST_END_S(books.running, books.by, *speeds))
         ask_s = min(books.arrival_s(), end_s, wake_s)
-        if np.isinf(ask_s) and np.isinf(self._change_s()):
+        if math.isinf(ask_s) and math.isinf(self._change_s()):
             raise self.stuck()
         return ask_s
 
