@@ -91,6 +91,9 @@ class Timing:
     the processes of a job that lost its GPUs have ended, s, in the same form; whoever gets these GPUs waits
     for it before its start. end_s: time for which a job holds its GPUs after its work, s. sync_s: time of
     each round in which the copies of a forked job exchange what they learned, s.
+    step_s: time of a training step at speed 1, s, float64[n], or one number for all. A start ends with a
+    first step, and a job that is preempted finishes the step that it is in, which on average is half done:
+    this work takes no time of its GPUs.
     cores: CPU cores of one machine that emulates all servers. Every process that starts or ends takes a core
     if it can, so they slow each other; infinite: they do not. gpu_cores: CPU quota of each process of a
     running job at speed 1, cores; starts and ends get what the running jobs leave. beside_starts: speed of
@@ -109,6 +112,7 @@ class Timing:
     end_s: float = 0.0
     spread: float = 0.0
     leave_s: float | tuple[float, ...] = 0.0
+    step_s: Real | float = 0.0
 
     def starts_s(self, again: Flags, gpus: Whole) -> Real:
         """Return the median time of each start, s, float64[n]. again: whether it is a restart; gpus: GPUs of

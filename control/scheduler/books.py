@@ -219,7 +219,11 @@ class Books:
         Returns the jobs that lost their GPUs, the jobs that hold other GPUs than before, and which of the
         latter had GPUs earlier.
         """
-        now_s, lines = state.now_s, (state.job[given.row], given.server, given.gpus)
+        now_s = state.now_s
+        if given is state.held:
+            self._sample(now_s)
+            return _NONE, _NONE, np.empty(0, np.bool_)
+        lines = (state.job[given.row], given.server, given.gpus)
         new = Lines(*(np.ascontiguousarray(values, np.int64) for values in lines))
         stopped, moved, runs = self._changed(self.lines, new)
         if stopped.size:
@@ -233,9 +237,12 @@ class Books:
             self._log(now_s, np.concatenate((stopped, moved)), new)
             self.lines, self.running = new, runs
             self._run(runs if repaired else moved)
-        held = int(self._counted_gpus().sum())
-        self._samples.extend((now_s, self.active.size - self.running.size, self.running.size, held))
+        self._sample(now_s)
         return stopped, moved, again
+
+    def _sample(self, now_s: float) -> None:
+        runs = self.running.size
+        self._samples.extend((now_s, self.active.size - runs, runs, int(self._counted_gpus().sum())))
 
     def _pair(self, state: State, given: Assignment) -> bool:
         """Record which jobs share GPUs. Return whether that changed."""

@@ -20,8 +20,8 @@ from control.scheduler.books import Books, refuse_impossible
 from control.scheduler.loops import Lines
 from control.scheduler.model import Cluster, Flags, Real, Whole
 from control.scheduler.ports import Scheduler
-from twin.cluster import leap
-from twin.cluster.leap import CLOSE_S, IDLE_ROUNDS
+from twin.cluster import leap, leap_first_come
+from twin.cluster.passes import CLOSE_S, IDLE, IDLE_ROUNDS, STUCK
 from twin.containers.compiled import compiled
 from twinbed import InvariantError, ScenarioError
 
@@ -52,11 +52,14 @@ def simulate(
     scheduler.compile(compiled)
     until = len(jobs) if until is None else until
     world = _World(cluster, jobs, scheduler, timing, downtime, until, seed)
+    if leap_first_come.can_run(scheduler, world.books, timing, downtime):
+        _, end_s = leap_first_come.run(scheduler, world.books, timing, progress)
+        return world.books.outcome(end_s, scheduler.remarks())
     if leap.can_run(scheduler, world.books, timing):
         ended, end_s = leap.run(scheduler, world.books, timing, downtime, progress)
-        if ended == leap.IDLE:
+        if ended == IDLE:
             raise world.idle()
-        if ended == leap.STUCK:
+        if ended == STUCK:
             raise world.stuck()
         return world.books.outcome(end_s, scheduler.remarks())
     environment = simpy.Environment()
@@ -93,6 +96,10 @@ class _World:
         )
         self.scheduler, self.timing, self.random = scheduler, timing, np.random.default_rng(seed)
         self.books.by.every[:] = timing.checkpoint_s * jobs.per_s
+        self.step = np.zeros(len(jobs)) + timing.step_s * jobs.per_s
+        """Work of a training step of each job, in steps of the workload, float64[n]."""
+        self.phases = not math.isinf(timing.cores) or bool(self.step.any())
+        """Whether the ends of starts and of work are events."""
         self.by_events = timing.at_events and scheduler.at_events
         self.worked = False
         """Whether a job has worked since the last decision."""
@@ -121,7 +128,7 @@ class _World:
                 ask_s = self._ask_s(now_s, began_s, wake_s, speeds)
                 step_s = min(ask_s, self._change_s(), began_s + self._end_s(speeds))
                 asks = self.by_events or step_s >= ask_s - CLOSE_S
-                if speeds != _FULL or not math.isinf(self.timing.cores):
+                if self.phases:
                     phase_s = began_s + self._next_phase_s(speeds)
                     if phase_s < step_s - CLOSE_S:
                         step_s, asks = phase_s, False
@@ -166,7 +173,7 @@ class _World:
             return decided_s + self.timing.round_s
         end_s = now_s + float(_FIRST_END_S(books.running, books.by, *speeds))
         ask_s = min(books.arrival_s(), end_s, wake_s)
-        if np.isinf(ask_s) and np.isinf(self._change_s()):
+        if math.isinf(ask_s) and math.isinf(self._change_s()):
             raise self.stuck()
         return ask_s
 
@@ -215,16 +222,24 @@ class _World:
         wake_s = self.scheduler.wake_s(state, given)
         before, leaves = self.books.lines, self.timing.leave_s != 0
         # That takes time for all jobs of the run, those that are over, too.
-        begun = self.books.by.starts <= CLOSE_S if leaves else np.empty(0, np.bool_)
+        begun = self.books.by.starts <= CLOSE_S if leaves or self.phases else np.empty(0, np.bool_)
         stopped, moved, again = self.books.give(state, given)
         if moved.size or stopped.size:
             by = self.books.by
+            if self.phases:
+                goes = np.intersect1d(before.job[begun[before.job]], np.concatenate((stopped, moved)))
+                self._take(goes, self.step[goes] / 2)
             drawn = np.exp(self.timing.spread * self.random.standard_normal(moved.size))
             by.starts[moved] = self.timing.starts_s(again, by.width[moved]) * drawn
             if leaves:
                 by.starts[moved] += self._leaves_s(before, begun, np.concatenate((stopped, moved)), moved)
             by.ends[moved] = self.timing.end_s
         return wake_s
+
+    def _take(self, jobs: Whole, work: Real) -> None:
+        """Let jobs do work that takes no time, but not all that is left. work: steps, float64[jobs]."""
+        left = self.books.left
+        left[jobs] = np.maximum(left[jobs] - work, np.minimum(left[jobs], CLOSE_S * self.books.rate[jobs]))
 
     def _leaves_s(self, before: Lines, begun: Flags, leaving: Whole, moved: Whole) -> Real:
         """Return how long each job that moved waits until its own processes and those on its new GPUs have
@@ -251,7 +266,11 @@ class _World:
         """Advance the running jobs. A job that ends in this time ends at its own moment."""
         books, runs = self.books, self.books.running
         busy_s, restart_s = np.empty(runs.size), np.empty(runs.size)
+        starts = runs[books.starts[runs] > CLOSE_S] if self.phases else runs[:0]
         ended, worked = _ADVANCE(runs, books.by, *speeds, passed_s, CLOSE_S, busy_s, restart_s)
+        if starts.size:
+            begun = starts[books.starts[starts] <= CLOSE_S]
+            self._take(begun, self.step[begun])
         self.worked |= worked
         books.spend(passed_s, busy_s, restart_s)
         if ended:

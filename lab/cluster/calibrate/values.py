@@ -80,6 +80,13 @@ def save_s(calibration: Calibration, job: str, gpus: int, quota_cores: float) ->
     return 0.0 if value is None else value.value / _working_cores(calibration, quota_cores)
 
 
+def step_s(calibration: Calibration, job: str, gpus: int, quota_cores: float) -> float:
+    """Return how long a training step of a gang takes at a CPU quota, s; 0 if it was not measured. Raises
+    ScenarioError for a quota of which nothing is left."""
+    measured = f"training.{key_of(job, gpus)}" in calibration.values
+    return 1 / speed(calibration, job, gpus, quota_cores) if measured else 0.0
+
+
 def quota_cores(calibration: Calibration, gpu_cores: float, rate: float) -> float:
     """Return the CPU quota at which a job is `rate` times as fast as at gpu_cores, cores."""
     lost_cores = calibration.values["machine.lost_cores"].value

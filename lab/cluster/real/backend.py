@@ -16,7 +16,7 @@ import numpy as np
 
 from control.cluster import Outcome, Workload
 from control.scheduler import POLICIES
-from control.scheduler.model import Cluster
+from control.scheduler.model import Cluster, Real
 from control.scheduler.ports import Scheduler
 from lab.ask import shipped
 from lab.ask.calibration import Calibration
@@ -85,15 +85,18 @@ def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, 
     whose = {
         **beyond,
         "scheduler_sha256": scheduler_sha256(scheduler),
-        "training_speed": training_speed(cluster, drawn.with_saves(spec.calibration), done),
+        "training_speed": training_speed(
+            cluster, drawn.with_saves(spec.calibration), done, drawn.timing(spec.calibration).step_s
+        ),
         NAME: machine.facts(),
     }
     return stored(spec, store, identity, drawn, done, None, whose, began)
 
 
-def training_speed(cluster: Cluster, load: Workload, done: Outcome) -> float | None:
+def training_speed(cluster: Cluster, load: Workload, done: Outcome, step_s: Real | float) -> float | None:
     """Return how fast jobs trained relative to their calibrated speed: the median over the jobs that ran at
-    one speed, undisturbed by faults. None without such jobs."""
+    one speed, undisturbed by faults. None without such jobs. step_s: as in Timing; these steps do not count.
+    """
     if done.spans is None:
         return None
     job, kind = done.spans.job, cluster.server_type[done.spans.server]
@@ -101,10 +104,12 @@ def training_speed(cluster: Cluster, load: Workload, done: Outcome) -> float | N
     slowest, fastest = np.full(len(load), np.inf), np.zeros(len(load))
     np.minimum.at(slowest, job, load.throughput[job, kind, spread])
     np.maximum.at(fastest, job, load.throughput[job, kind, spread])
+    lives = np.unique(np.column_stack((job, done.spans.begin_s)), axis=0)[:, 0].astype(np.int64)
+    free = step_s * load.per_s * (1.5 * np.bincount(lives, minlength=len(load)) - 0.5)
     works_s = done.held_s - done.restart_s
     alike = (slowest == fastest) & (works_s > 0) & (done.undone_s == 0) & (done.left_steps == 0)
     alike &= np.isclose(done.held_gpu_s, done.held_s * load.gpus)
-    return float(np.median(load.steps[alike] / (works_s * fastest)[alike])) if alike.any() else None
+    return float(np.median((load.steps - free)[alike] / (works_s * fastest)[alike])) if alike.any() else None
 
 
 def scheduler_sha256(scheduler: Scheduler) -> str:

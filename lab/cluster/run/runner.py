@@ -17,6 +17,7 @@ import numpy as np
 
 from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing, Workload
 from control.scheduler import make, settings, within_quotas
+from control.scheduler.model import Real
 from control.scheduler.ports import Scheduler
 from lab.ask.calibration import Calibration
 from lab.ask.kind import Progress
@@ -24,8 +25,8 @@ from lab.ask.policy import PolicySpec
 from lab.ask.scenario import RunSpec
 from lab.check.driven_fleet import BrokenPromiseError
 from lab.check.watched_scheduler import WatchedScheduler
-from lab.cluster.calibrate.values import PHASES, phases_s, save_s, spread
-from lab.cluster.input import ClusterInput, FaultsInput, cluster_of
+from lab.cluster.calibrate.values import PHASES, phases_s, save_s, spread, step_s
+from lab.cluster.input import ClusterInput, EmulationInput, FaultsInput, cluster_of
 from lab.cluster.metrics import METRICS
 from lab.cluster.run import figures
 from lab.cluster.run.jobs import build
@@ -72,13 +73,20 @@ class Drawn:
         load, emulation = self.jobs.workload, self.asked.emulation
         if emulation is None:
             return load
-        save_work = [
-            emulation.compression * save_s(calibration, model, gpus, emulation.gpu_cores)
-            for model, gpus in zip(self.jobs.models, load.gpus.tolist(), strict=True)
-        ]
+        save_work = emulation.compression * self._of_jobs(save_s, calibration, emulation)
         saves = np.maximum(np.ceil(load.steps / (self.asked.checkpoint_s * load.per_s)) - 1, 0)
-        longer = 1 + np.array(save_work) / self.asked.checkpoint_s
+        longer = 1 + save_work / self.asked.checkpoint_s
         return replace(load, steps=load.steps + saves * save_work * load.per_s, per_s=load.per_s * longer)
+
+    def _of_jobs(
+        self,
+        time_s: Callable[[Calibration, str, int, float], float],
+        calibration: Calibration,
+        emulation: EmulationInput,
+    ) -> Real:
+        """Return a calibrated time of each job as a gang at a GPU's quota, s, float64[n]."""
+        gangs = zip(self.jobs.models, self.jobs.workload.gpus.tolist(), strict=True)
+        return np.array([time_s(calibration, model, gpus, emulation.gpu_cores) for model, gpus in gangs])
 
     def timing(self, calibration: Calibration) -> Timing:
         """Return how time passes. Raises ScenarioError for rounds so short that a restarted job makes no
@@ -110,6 +118,7 @@ class Drawn:
             longer * calibration.values["times.end_s"].value,
             spread(calibration),
             leave_s,
+            longer * self._of_jobs(step_s, calibration, asked.emulation),
         )
 
 

@@ -38,6 +38,9 @@ def test_a_start_an_end_and_a_restart_count_as_many_times_as_time_is_compressed(
     assert timing.spread == spread(SPEC.calibration) > 0
     assert (timing.cores, timing.gpu_cores) == (2.0, 0.1)
     assert timing.beside_starts == values["machine.beside_starts"].value
+    steps_s = [1 / speed(SPEC.calibration, "images_vgg", gpus, 0.1) for gpus in (1, 2)]
+    vgg = np.array(Drawn(SPEC.scenario.cluster, 0).jobs.models) == "images_vgg"
+    assert set(timing.step_s[vgg]) == {60 * steps_s[0], 60 * steps_s[1]}
 
 
 def test_training_is_as_long_as_its_duration_compressed():
@@ -84,7 +87,7 @@ def test_preemptions_neither_add_nor_save_a_jobs_saves(policy):
     drawn, where = Drawn(SPEC.scenario.cluster, 0), cluster((0, 2), (0, 2))
     load = drawn.with_saves(saving(0.02))
     load = replace(load, throughput=np.ones((len(load), 1, 2)))
-    timing = replace(drawn.timing(SPEC.calibration), cores=np.inf, end_s=0.0, round_s=300.0)
+    timing = replace(drawn.timing(SPEC.calibration), cores=np.inf, end_s=0.0, step_s=0.0, round_s=300.0)
     done = simulate(where, load, make(policy, where, 0), timing)
     assert (done.left_steps == 0).all()
     assert done.held_s - done.restart_s == pytest.approx(load.steps)
@@ -206,8 +209,11 @@ def test_the_real_training_speed_is_seen_in_the_jobs_that_ran_at_one_speed(polic
         Drawn(SPEC.scenario.cluster, 0).jobs.workload, throughput=np.ones((40, 2, 2)) * [[1.0], [0.5]]
     )
     done = simulate(where, replace(load, throughput=1.2 * load.throughput), make(policy, where, 0), Timing())
-    assert backend.training_speed(where, load, done) == pytest.approx(1.2)
-    assert backend.training_speed(where, load, replace(done, spans=None)) is None
+    assert backend.training_speed(where, load, done, 0.0) == pytest.approx(1.2)
+    assert backend.training_speed(where, load, replace(done, spans=None), 0.0) is None
+    timing = Timing(start_s=30.0, step_s=10.0)
+    done = simulate(where, load, make(policy, where, 0), timing)
+    assert backend.training_speed(where, load, done, timing.step_s) == pytest.approx(1.0)
 
 
 def test_a_machine_that_trains_at_another_speed_than_calibrated_is_named():

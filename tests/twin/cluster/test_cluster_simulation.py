@@ -181,6 +181,16 @@ def test_a_job_waits_until_those_whose_gpus_it_gets_have_left() -> None:
     assert done.finish_s[1] == pytest.approx(given_s + 9 + 20 + 100)
 
 
+def test_a_first_step_belongs_to_the_start_and_a_preempted_job_finishes_its_step() -> None:
+    timing = Timing(restart_s=30.0, start_s=20.0, leave_s=5.0, step_s=np.array([10.0, 4.0]))
+    where, jobs = cluster((0, 1)), workload([0, 1000], [1, 1], [4000, 100])
+    done = simulate(where, jobs, Tiresias(where, TiresiasSettings((500.0,), knob=0.0)), timing)
+    assert done.finish_s[1] == pytest.approx(1000 + 5 + 20 + 100 - 4)
+    # Job 0 has two lives, each with a first step of 10 s, and one of them ends with half a step.
+    assert done.held_s[0] - done.restart_s[0] == pytest.approx(4000 - 2 * 10 - 10 / 2)
+    assert done.restart_s[0] == pytest.approx(20 + 30)
+
+
 def test_a_job_that_finds_free_gpus_waits_for_nobody_and_one_that_has_not_started_leaves_at_once() -> None:
     timing = Timing(restart_s=30.0, start_s=20.0, leave_s=7.0)
     done = run("fifo", workload([0, 1], [1, 1], [100, 100]), timing, cluster((0, 1), (0, 1)))

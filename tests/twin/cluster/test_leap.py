@@ -13,6 +13,7 @@ from control.scheduler import books, make, settings
 from control.scheduler.model import Cluster
 from tests.control.scheduler.worlds import cluster
 from tests.twin.cluster.test_cluster_simulation import workload
+from twin.cluster import leap_first_come
 from twin.cluster.simulation import random_downtime, simulate
 from twinbed import InvariantError
 
@@ -88,3 +89,30 @@ def test_jobs_without_a_server_for_ever_end_it_with_the_same_error(monkeypatch: 
         simulate(
             where, workload([0, 0], [1, 1], [100, 100]), make("tiresias", where, 0), Timing(), downtime=gone
         )
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("policy", ["fifo", "fifo-fastest"])
+def test_a_pass_of_fifo_is_the_simulation_event_by_event_to_the_bit(
+    policy: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = 60
+    where, jobs = drawn(seed, n)
+    if policy == "fifo":
+        where = cluster((0, 8), (1, 8), (0, 3), (1, 2))
+        jobs = replace(jobs, throughput=np.ascontiguousarray(jobs.throughput[:, :2]))
+    timing = Timing(start_s=20.0 * (seed % 2), end_s=(0.0, 15.0)[seed % 4 == 3])
+    passed: list[str] = []
+    run = leap_first_come.run
+    monkeypatch.setattr(leap_first_come, "run", lambda *given: passed.append(policy) or run(*given))
+    outcomes, told = [], []
+    for most_with_spans in (n, 0):
+        monkeypatch.setattr(books, "MOST_WITH_SPANS", most_with_spans)
+        shares: list[float] = []
+        until = (None, n // 2)[seed % 6 == 5]
+        fifo = make(policy, where, seed)
+        outcomes.append(simulate(where, jobs, fifo, timing, until=until, progress=shares.append))
+        told.append(shares)
+    assert passed == [policy]
+    require_equal(*outcomes)
+    assert told[0] == told[1]
