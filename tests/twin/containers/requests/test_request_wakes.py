@@ -119,7 +119,7 @@ def test_a_container_that_moves_back_finds_what_its_cpu_kept():
 
 
 def test_a_quota_write_takes_back_what_all_cpus_kept():
-    # The second part is throttled until the write. The first CPU has lost its 0.7 ms when the third comes there.
+    # The second part is throttled until the write. The first CPU has lost its 0.7 ms by then.
     handlers = {"short": Handler(0.0003), "long": Handler(0.0015)}
     log, _ = moving(handlers, [0.0, 0.01, 0.11], [0, 0, 1], writes=[0.05])
     assert log.end_s[1:] == pytest.approx([0.0503, 0.2005])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from control.allocator.model import SLOT_MASK
 from twin.containers.cfs import DOWN, HELD, NANOSECOND, UP, Report, Rows, Whole
-from twin.containers.compiled import inlined, package_kernel
+from twin.containers.compiled import package_kernel
 from twin.containers.model import Floats
 from twin.containers.requests.engine.events import mark_due, open_request
 from twin.containers.requests.engine.parts import unfinished_s
