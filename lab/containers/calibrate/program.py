@@ -145,7 +145,7 @@ def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float, Value]:
         def on_tick(tick: loop.Progress) -> None:
             nonlocal switches
             busy.note(tick.elapsed_s)
-            if not switches[1] and tick.elapsed_s >= asked.duration_s:
+            if not switches[1] and tick.elapsed_s >= asked.duration_s - 2 * subject.PERIOD_S:
                 switches = switches_of(SERVE, str(folder))
 
         plan = LoadPlan(asked.arrivals.at_s, asked.arrivals.kind, placed.entries, asked.duration_s)
