@@ -7,7 +7,9 @@ its folders. Source: proc(5).
 from __future__ import annotations
 
 import os
+import re
 import time
+from contextlib import suppress
 from hashlib import pbkdf2_hmac
 from pathlib import Path
 from statistics import median
@@ -53,6 +55,21 @@ def cpu_times() -> CpuTimes:
         ticks = file.readline().split()[1 : 1 + len(CpuTimes._fields)]
     per_s = os.sysconf("SC_CLK_TCK")
     return CpuTimes(*(int(tick) / per_s for tick in ticks))
+
+
+def switches_of(*words: str) -> tuple[int, int]:
+    """Return (changes of the CPU, voluntary switches) of the first threads of all processes whose command
+    lines contain these words; zeros if this kernel does not count them. Source: /proc/PID/sched."""
+    moved = switched = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (folder / "cmdline").read_text(encoding="utf-8", errors="replace")
+            if all(word in command for word in words):
+                text = (folder / "sched").read_text(encoding="ascii", errors="replace")
+                counts = dict(re.findall(r"^(\S+)\s*:\s*(\d+)$", text, re.MULTILINE))
+                moved += int(counts.get("se.nr_migrations", 0))
+                switched += int(counts.get("nr_voluntary_switches", 0))
+    return moved, switched
 
 
 def core_speed(about_s: float) -> float:

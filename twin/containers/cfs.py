@@ -10,8 +10,8 @@ a quota write fill the pool by the same rule, min(left + q · P, q · P + burst)
 
 Source: kernel/sched/fair.c (__refill_cfs_bandwidth_runtime, do_sched_cfs_period_timer, throttle_cfs_rq) and
 measurements of quota writes: a write refills and unthrottles, even when the value is unchanged. Tick
-debt is not modelled. What CPUs keep of a period (SILO_S) is modelled by the request engine alone, for one
-CPU: with work that arrives evenly, little depends on it.
+debt is not modelled. What CPUs keep of a period (SILO_S) is modelled by the request engine alone: with work
+that arrives evenly, little depends on it.
 
 On a crowded host (sharing.py) the CPUs that containers want are shared max-min fairly by cpu.weight. A share
 changes only when a pool or a backlog is empty, or when someone writes a limit, so that these instants are the

@@ -30,11 +30,12 @@ from testbed.containers.host.identity import own
 from testbed.containers.host.observed import Observed
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan, LoadResult
-from testbed.containers.services.deploy import deploy
+from testbed.containers.machine import switches_of
+from testbed.containers.services.deploy import SERVE, deploy
 from twin.containers.requests.model import Arrivals, Index
 from twinbed import BackendError
 
-_START = Program(1e-4, 1e-4, 5e-5, 1.05, 1e-4, 0.02, 1e-4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+_START = Program(1e-4, 1e-4, 5e-5, 1.05, 1e-4, 0.02, 1e-4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 """Costs at which the search begins."""
 _SOURCE = "measured: an application of twelve services under no limits at three rates, the twin fitted to it"
 _CLIENT = "measured: the same, by what more requests add"
@@ -47,6 +48,7 @@ _UNITS = {"dilation": "ratio"}
 _WAY = "measured: latency beyond what the fitted twin has without a network"
 _STOLEN = "measured: the hypervisor's share of the CPU time that was wanted in that run, /proc/stat"
 _IMBALANCE = "measured: latencies of that run, which the twin has most nearly with it"
+_MOVES = "measured: changes of the CPU per voluntary switch of the services' first threads in that run, /proc"
 _LATENCY = "measured: root mean square of the logarithms of the fitted twin's to real latency quantiles"
 _MEMORY = "measured: what a container holds in that run, working set"
 LEAST_ANSWERED = 0.95
@@ -65,16 +67,22 @@ class MeasuredProgram:
 def measure(about_s: float, tell: Callable[[float], None]) -> MeasuredProgram:
     """Make a run of about `about_s` seconds and a short one. tell: function called with the fraction done.
     Raise the errors of `control`."""
-    _, few, _ = _run(subject.schedule(about_s * _SHORT))
+    _, few, _, _ = _run(subject.schedule(about_s * _SHORT))
     tell(_SHORT)
     asked = subject.schedule(about_s)
-    observed, load, stolen = _run(asked)
+    observed, load, stolen, moves = _run(asked)
     tell(1.0)
     counts = (_answered(few), _answered(load))
     client_s = max(per_request((few.cpu_s, load.cpu_s), counts), 0.0)
     ran = _ran(asked, observed, load)
     cores = float(os.cpu_count() or 1)
-    start = replace(_START, loop_cores=observed.times.own_cores, client_request_s=client_s, stolen=stolen)
+    start = replace(
+        _START,
+        loop_cores=observed.times.own_cores,
+        client_request_s=client_s,
+        stolen=stolen,
+        moves=moves.value,
+    )
     fitted = fit.fit(ran, start, cores)
     way = fit.way(ran, fitted.program, cores)
     n = counts[1]
@@ -89,6 +97,7 @@ def measure(about_s: float, tell: Callable[[float], None]) -> MeasuredProgram:
             "client_request_s": Value(client_s, "s", _CLIENT, sum(counts)),
             "client_s": Value(way.client_s, "s", f"{_WAY}, of a request that makes no calls", way.n),
             "stolen": Value(stolen, "1", _STOLEN),
+            "moves": moves,
             "imbalance": Value(way.imbalance, "1", _IMBALANCE, way.n),
         },
         dict(_residuals(fitted)) | {"program_error_latency": Value(way.error, "ratio", _LATENCY, way.n)},
@@ -127,11 +136,18 @@ def _residuals(fitted: fit.Fitted) -> Iterator[tuple[str, Value]]:
             yield f"program_error_{name}_{rate_rps:g}rps", Value(float(value), "ratio", source, error.size)
 
 
-def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
-    """Return (containers, requests, share of the CPU time that the hypervisor took)."""
-    busy = Busy()
+def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float, Value]:
+    """Return (containers, requests, share of the CPU time that the hypervisor took, Program.moves)."""
+    busy, switches = Busy(), (0, 0)
     app = service_app(subject.application())
     with ownership.temporary_directory() as folder, deploy(app, folder) as placed:
+
+        def on_tick(tick: loop.Progress) -> None:
+            nonlocal switches
+            busy.note(tick.elapsed_s)
+            if not switches[1] and tick.elapsed_s >= asked.duration_s - 2 * subject.PERIOD_S:
+                switches = switches_of(SERVE, str(folder))
+
         plan = LoadPlan(asked.arrivals.at_s, asked.arrivals.kind, placed.entries, asked.duration_s)
         with LoadGenerator(plan, folder) as client:
             observed = loop.control(
@@ -142,10 +158,11 @@ def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
                     duration_s=asked.duration_s + CLIENT_GRACE_S, logs=folder, identity=own(os.environ)
                 ),
                 client=client,
-                on_tick=lambda tick: busy.note(tick.elapsed_s),
+                on_tick=on_tick,
             )
             used, stolen = busy.cores()
-            return observed, client.result(), stolen / (used + stolen) if stolen else 0.0
+            moves = Value(switches[0] / max(switches[1], 1), "1", _MOVES, switches[1])
+            return observed, client.result(), stolen / (used + stolen) if stolen else 0.0, moves
 
 
 def _answered(load: LoadResult) -> int:

@@ -15,13 +15,14 @@ from lab.ask import calibration
 from lab.ask.calibration import Calibration, Values
 from twin.containers.model import Machine
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of the file's form."""
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _UNITS = {"telemetry_loss": "1", "dilation": "ratio", "base_bytes": "B", "loop_cores": "cores"} | {
     "kernel_bytes": "B",
     "stolen": "1",
     "imbalance": "1",
+    "moves": "1",
 }
 """Units of the values that are not in seconds."""
 
@@ -43,7 +44,7 @@ class Program:
     loop_cores: CPU of the control loop, cores
     client_request_s: CPU of the load generator per request, s
     client_s: time of a client's request to the first process and back, s
-    stolen, imbalance: of the machine's CPUs, as in twin.containers.requests.model.RequestWorkload
+    stolen, imbalance, moves: of the machine's CPUs, as in twin.containers.requests.model.RequestWorkload
     """
 
     visit_s: float
@@ -60,6 +61,7 @@ class Program:
     client_s: float
     stolen: float
     imbalance: float
+    moves: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from twinbed import BackendError
 _HELD_PORT = 9000
 _ATTEMPTS = 100
 _CONNECT_S = 0.05
+SERVE = "testbed.containers.services.serve"
+"""Module that a container's process runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ def _laid_out(app: ServiceApp, folder: Path, seed: int, host: str, held: socket.
         Placed(
             ContainerSpec(
                 name=name,
-                command=(sys.executable, "-m", "testbed.containers.services.serve", str(path), name),
+                command=(sys.executable, "-m", SERVE, str(path), name),
                 app=app.name,
             ),
             _Answers(*addresses[service][replica]),

@@ -34,7 +34,8 @@ class Footprint:
         self._cached_bytes = 0
         self._kept: list[mmap.mmap | None] = []
         self._held = self._most_held = 0
-        self._trimming = False
+        self._trim_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     def hold(self) -> mmap.mmap | None:
         """Return the memory that a visit holds from now on; None if that is 0."""
@@ -47,9 +48,8 @@ class Footprint:
         self._held -= 1
         if held is not None:
             self._kept.append(held)
-            if not self._trimming:
-                self._trimming = True
-                asyncio.get_running_loop().call_later(TRIM_S, self._trim)
+            if self._timer is None or asyncio.get_running_loop().time() >= self._trim_s:
+                self._trim()
         self._grow()
 
     def _grow(self) -> None:
@@ -62,15 +62,25 @@ class Footprint:
             self._cache[page] = 1
 
     def _trim(self) -> None:
-        spare = self._held + len(self._kept) - self._most_held
-        for _ in range(min(spare, len(self._kept))):
+        """Return what no visit needed since the last trim. Visits do this, and the timer only once they have
+        stopped: a container that a timer wakes every second uses CPU that no visit explains."""
+        self._return(self._held + len(self._kept) - self._most_held)
+        self._most_held = self._held
+        loop = asyncio.get_running_loop()
+        self._trim_s = loop.time() + TRIM_S
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(self._trim_s + TRIM_S, self._end)
+
+    def _end(self) -> None:
+        self._timer = None
+        self._return(len(self._kept))
+
+    def _return(self, count: int) -> None:
+        for _ in range(min(count, len(self._kept))):
             held = self._kept.pop()
             if held is not None:
                 held.close()
-        self._most_held = self._held
-        self._trimming = bool(self._kept)
-        if self._trimming:
-            asyncio.get_running_loop().call_later(TRIM_S, self._trim)
 
 
 def _touched(size_bytes: int) -> mmap.mmap | None:

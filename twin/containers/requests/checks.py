@@ -51,8 +51,9 @@ def _check_population(workload: RequestWorkload) -> None:
     cores = workload.host_cores
     if not (np.isfinite(cores) & (cores >= workload.cores_of_host[workload.host])).all():
         raise InvariantError("requests: host_cores are less than those of the hosts, or not finite")
-    if not (0 <= workload.stolen < 1 and 0 <= workload.imbalance <= 1):
-        raise InvariantError(f"requests: stolen {workload.stolen}, imbalance {workload.imbalance}")
+    if not (0 <= workload.stolen < 1 and 0 <= workload.imbalance <= 1 and 0 <= workload.moves <= 1):
+        shares = f"stolen {workload.stolen}, imbalance {workload.imbalance}, moves {workload.moves}"
+        raise InvariantError(f"requests: {shares}")
     if not (np.isfinite(workload.period_s) and workload.period_s > 0 and workload.periods > 0):
         raise InvariantError(f"requests: {workload.periods} periods of {workload.period_s} s")
     if not ((workload.phase_s >= 0) & (workload.phase_s < workload.period_s)).all():

@@ -129,7 +129,9 @@ class RequestWorkload:
     stolen: share in [0, 1) of a CPU's time in which its owner does not run. imbalance: in [0, 1], how much
     of a host's CPUs is idle though it is wanted. Of c CPUs for w > 1 threads, 0 means that none is idle that
     could run; 1 means that as many are busy as if each thread stood at one of them by chance and stayed
-    there, c·(1 − (1 − 1/c)^w). host_memory_bytes, report_interval_s: as in `Workload`.
+    there, c·(1 − (1 − 1/c)^w). moves: in [0, 1], probability that a container with wake_s > 0 that wakes up
+    runs on another of its host's CPUs than before. Each CPU keeps up to cfs.SILO_S of the container's run
+    time, which the others cannot use. host_memory_bytes, report_interval_s: as in `Workload`.
     """
 
     names: tuple[str, ...]
@@ -149,6 +151,7 @@ class RequestWorkload:
     client: Client
     stolen: float = 0.0
     imbalance: float = 0.0
+    moves: float = 0.0
     host_memory_bytes: float = np.inf
     report_interval_s: float = 0.0
 

@@ -55,6 +55,7 @@ def new_engine(workload: RequestWorkload, tables: dict[str, records.Records], wa
     state["connections"], state["queue"] = client.connections, client.queue
     state["timeout_s"], state["watch"] = client.timeout_s, watch
     state["wake_s"], state["wake_tau_s"] = workload.graph.wake_s, workload.graph.wake_tau_s
+    state["moves"] = workload.moves
     state["keep_s"] = workload.graph.keep_s
     return state
 
@@ -98,7 +99,7 @@ def new_tables(workload: RequestWorkload) -> dict[str, records.Records]:
 
 def _reserve(graph: ServiceGraph) -> int:
     """Return the nodes that one event may take: a stage's calls, an attempt given up, an opened request."""
-    return int(np.diff(graph.first_call).max(initial=0)) + 4
+    return int(np.diff(graph.first_call).max(initial=0)) + 5
 
 
 def _zeros(count: int, dtype: np.dtype[np.void]) -> records.Records:
@@ -145,6 +146,8 @@ def _containers(
     for name in ("end0_v", "end1_v", "end2_v", "end3_v", "trim_s"):
         containers[name] = np.inf
     containers["idle_since_s"] = -np.inf
+    others = np.ceil(workload.cores_of_host[workload.host]) - 1
+    containers["elsewhere"] = np.divide(1.0, others, out=np.zeros(len(others)), where=others > 0)
     containers["share"], containers["weight"] = 1.0, DEFAULT_WEIGHT
     containers["first"] = np.cumsum(graph.workers) - graph.workers
     for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):

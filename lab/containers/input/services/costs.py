@@ -72,4 +72,5 @@ def beside(workload: RequestWorkload, costs: Program, rate_rps: float) -> Reques
         client=replace(workload.client, way_s=costs.client_s),
         stolen=costs.stolen,
         imbalance=costs.imbalance,
+        moves=costs.moves,
     )

@@ -16,7 +16,7 @@ CORES = 2.0
 TRUE = Program(
     visit_s=1.2e-4, stage_s=6e-5, call_s=4e-5, dilation=1.07, wake_s=1.7e-4, wake_tau_s=0.02,
     network_s=2e-4, base_bytes=0.0, kernel_bytes=0.0, loop_cores=0.0, client_request_s=0.0, client_s=0.0,
-    stolen=0.0, imbalance=0.0,
+    stolen=0.0, imbalance=0.0, moves=0.0,
 )  # fmt: skip
 START = replace(TRUE, visit_s=5e-5, stage_s=0.0, call_s=1e-4, dilation=1.0, wake_s=0.0)
 IDLE_CORES, ROUNDS = 0.0003, 2

@@ -1,6 +1,7 @@
 """Calibration on this machine's kernel: that it measures, not what."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -77,4 +78,5 @@ def test_a_whole_calibration_is_a_file_that_can_be_read(cgroups, tmp_path, monke
     assert read.name == "mine"
     assert read.machine().restart_s > 0
     assert read.costs().base_bytes > 1 << 20
+    assert bool(read.program["moves"].n) == Path("/proc/self/sched").exists()
     assert list(dict.fromkeys(seen)) == list(measure.STEPS)

@@ -104,8 +104,8 @@ def test_overrides_replace_single_values():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("schema = 5", "schema = 2", "schema: 2 is not 5"),
-        ("schema = 5", "schema = true", "schema: True is not 5"),
+        ("schema = 6", "schema = 2", "schema: 2 is not 6"),
+        ("schema = 6", "schema = true", "schema: True is not 6"),
         ("date = 2026-11-20", "date = 'today'", "date: Input should be a valid date, not 'today'"),
         ('name = "default"', "", "name: missing"),
         ("value = 2.0", "value = -2.0", "values.restart_s.value: Input should be greater than or equal to 0"),
@@ -124,7 +124,7 @@ def test_overrides_replace_single_values():
             "values.restart_s.p50: Input should be greater than or equal to 0",
         ),
         ("value = 2.0", "value = 2.0\nn = 3.5", "values.restart_s.n: Input should be a valid integer"),
-        ("schema = 5", "schema = ", "not a TOML file"),
+        ("schema = 6", "schema = ", "not a TOML file"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line_with_file_and_key(old, new, said, tmp_path):

@@ -71,7 +71,7 @@ def test_a_client_that_gives_up_on_the_way_is_answered_for_nobody():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"stolen": 1.0}, {"stolen": -0.1}, {"imbalance": 1.1}, {"imbalance": np.nan}]
+    "wrong", [{"stolen": 1.0}, {"stolen": -0.1}, {"imbalance": 1.1}, {"imbalance": np.nan}, {"moves": 1.1}]
 )
 def test_losses_that_cannot_be_are_our_bug(wrong):
     with pytest.raises(InvariantError, match="stolen"):

@@ -87,3 +87,48 @@ def test_a_container_that_was_held_wakes_when_it_runs_again():
 def test_a_wake_that_cannot_be_is_our_bug(wake):
     with pytest.raises(InvariantError, match="wake_s"):
         check_graph(cold(world(chain([0.02]), []), *wake).graph)
+
+
+def moving(handlers, at_s, kinds, moves=1.0, quota=0.01, threads=1.0, writes=()):
+    """Run one container on a host of two CPUs, with next to no cost of waking up. Return (log, driver)."""
+    load = world(
+        [Service(handlers, threads=threads)], at_s, list(handlers), np.array(kinds), cores=(2.0,), periods=4
+    )
+    load = replace(load, moves=moves, graph=replace(load.graph, wake_s=1e-12, wake_tau_s=1.0))
+    driver = Driver(load, quota=quota)
+    for time_s in writes:
+        driver.to(time_s)
+        driver.write(quota)
+    return driver.run(), driver
+
+
+def test_a_container_that_moves_leaves_behind_what_its_cpu_keeps():
+    # The first CPU takes the whole millisecond and keeps 0.7 of it, so nothing is left on the second.
+    handlers = {"short": Handler(0.0003)}
+    assert moving(handlers, [0.0, 0.01], [0, 0], moves=0.0)[0].end_s == pytest.approx([0.0003, 0.0103])
+    log, driver = moving(handlers, [0.0, 0.01], [0, 0])
+    assert log.end_s == pytest.approx([0.0003, 0.1003])
+    assert driver.series.throttled[:2, 0].tolist() == [True, False]
+
+
+def test_a_container_that_moves_back_finds_what_its_cpu_kept():
+    # 0.7 ms wait on the first CPU, across the period's end, while the second one's part is done at 0.1003 s.
+    log, _ = moving({"short": Handler(0.0003), "long": Handler(0.0015)}, [0.0, 0.01, 0.11], [0, 0, 1])
+    # The second CPU keeps 0.7 ms of the second quota, too: 0.7 of 1.5 ms are there, and 1 in the next period.
+    assert log.end_s[2] == pytest.approx(0.2008)
+
+
+def test_a_quota_write_takes_back_what_all_cpus_kept():
+    # The second part is throttled until the write. The first CPU has lost its 0.7 ms by then.
+    handlers = {"short": Handler(0.0003), "long": Handler(0.0015)}
+    log, _ = moving(handlers, [0.0, 0.01, 0.11], [0, 0, 1], writes=[0.05])
+    assert log.end_s[1:] == pytest.approx([0.0503, 0.2005])
+
+
+def test_two_parts_at_once_use_what_both_cpus_kept():
+    # Of 2 ms, two parts of 0.2 leave 1 on the CPU that sleeps first and 0.6 on the other one.
+    handlers = {"short": Handler(0.0002), "long": Handler(0.0007)}
+    alone, _ = moving(handlers, [0.0, 0.0, 0.01], [0, 0, 1], moves=1e-12, quota=0.02, threads=2.0)
+    assert alone.end_s[2] == pytest.approx(0.1001)
+    both, _ = moving(handlers, [0.0, 0.0, 0.01, 0.01], [0, 0, 1, 1], moves=1e-12, quota=0.02, threads=2.0)
+    assert both.end_s[2:] == pytest.approx([0.0107, 0.0107])

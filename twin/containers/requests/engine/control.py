@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import SLOT_MASK
-from twin.containers.cfs import DOWN, HELD, NANOSECOND, SLICE_S, UP, Report, Rows, Whole
-from twin.containers.compiled import inlined, package_kernel
+from twin.containers.cfs import DOWN, HELD, NANOSECOND, UP, Report, Rows, Whole
+from twin.containers.compiled import package_kernel
 from twin.containers.model import Floats
 from twin.containers.requests.engine.events import mark_due, open_request
 from twin.containers.requests.engine.parts import unfinished_s
@@ -49,17 +49,8 @@ from twin.containers.requests.engine.waiting import (
     schedule,
     share_by_weight,
     sync,
+    taken_s,
 )
-
-
-@inlined
-def taken_s(container: Any) -> float:
-    """Return the part of the pool that a CPU has taken and not used, s: the rest of its slice while the
-    container (synced) runs, else of its silo."""
-    left: float = container.silo_end - container.used
-    if left < -NANOSECOND and container.runnable > 0:
-        left = SLICE_S - -left % SLICE_S
-    return float(max(min(left, container.pool), 0.0))
 
 
 @package_kernel
@@ -109,6 +100,7 @@ def write_quotas(
         settle_throttling(e, i)
         container.pool -= taken_s(container)
         container.silo_end = container.used
+        container.stranded = 0.0
         refill(e, i, period_s, burst_s, 0.0)
     return changed
 

@@ -240,6 +240,12 @@ def on_cpu(e: Any, i: int) -> tuple[int, int, int]:
     if runnable == 0 and taken > 0.0:
         slices = taken / SLICE_S
         container.silo_end = container.used + min(SILO_S, (ceil(slices) - slices) * SLICE_S)
+    if rarely(e.moves > 0.0) and runnable == 1 and container.cap > 1.0:
+        # The second CPU sleeps. The rest of its slice is at least SILO_S in four of five cases; always, here.
+        kept = max(min(SILO_S, pool), 0.0)
+        pool -= kept
+        container.pool = pool
+        container.stranded += kept
     pace_by(e, i, container, since, pool, runnable, left)
     fetch_next(e)
     if rarely(e.wake_s > 0.0):

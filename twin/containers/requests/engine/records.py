@@ -90,6 +90,7 @@ ENGINE = _record(
     timeout_s="f8",
     wake_s="f8",  # as in ServiceGraph; 0 = waking up costs nothing
     wake_tau_s="f8",
+    moves="f8",  # as in RequestWorkload
     keep_s="f8",  # as in ServiceGraph; 0 = memory of visits is given back at once
     span_count="i8",  # spans that the table has; 0 = no request is traced. Span 0 is none
     fresh_span="i4",  # spans from this one on were never used
@@ -198,7 +199,8 @@ CONTAINER = _record(
     row_lost_s="f8",
     #
     silo_end="f8",  # CPU use in this period at which what its CPU has taken is used up, see cfs.SILO_S
-    unused="(2,)i8",
+    stranded="f8",  # what its other CPUs keep of their slices, s
+    elsewhere="f8",  # 1 / the number of its other CPUs; 0 = there is none
 )
 HOST = _record(
     u="f8",

@@ -54,6 +54,7 @@ from twin.containers.requests.engine.waiting import (
     start_timeout,
     sync,
     take_node,
+    taken_s,
     unlink,
 )
 
@@ -188,6 +189,25 @@ def settle_throttling(e: Any, i: int) -> None:
         container.stalled_at_s = now
 
 
+@package_kernel
+def take_cpu(e: Any, container: Any) -> float:
+    """Give a container (synced) the CPU for a part that begins. Return its pool with what that CPU has kept.
+
+    An idle container may move to another CPU; what the CPU that it leaves has kept stays behind. The second
+    part of a container that runs takes another CPU beside the first.
+    """
+    there = container.stranded * container.elsewhere
+    if container.runnable == 0 and there + taken_s(container) > 0.0 and chance(e, e.moves):
+        kept = taken_s(container)
+        container.stranded += kept - there
+        container.pool += there - kept
+        container.silo_end = container.used + there
+    elif container.runnable == 1 and container.cap > 1.0:
+        container.stranded -= there
+        container.pool += there
+    return float(container.pool)
+
+
 @inlined
 def run_part(e: Any, node: Any, n: int, i: int, part_s: float) -> None:
     """Make a part of visit n runnable in container i, which needs part_s CPU seconds."""
@@ -195,6 +215,8 @@ def run_part(e: Any, node: Any, n: int, i: int, part_s: float) -> None:
     container = container_at(e, i)
     since, v, pool = sync(e, container)
     if rarely(e.wake_s > 0.0):
+        if e.moves > 0.0:
+            pool = take_cpu(e, container)
         wake(e, container)
         part_s += container.woken_s
         container.woken_s = 0.0

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from twin.containers.cfs import UP
+from twin.containers.cfs import NANOSECOND, SLICE_S, UP
 from twin.containers.compiled import inlined, package_kernel
 from twin.containers.requests.engine.records import (
     FREE,
@@ -194,6 +194,16 @@ def sync(e: Any, container: Any) -> tuple[float, float, float]:
     container.pool = pool
     container.used += burnt
     return time, v, pool
+
+
+@inlined
+def taken_s(container: Any) -> float:
+    """Return the part of the pool that a CPU has taken and not used, s: the rest of its slice while the
+    container (synced) runs, else of its silo."""
+    left: float = container.silo_end - container.used
+    if left < -NANOSECOND and container.runnable > 0:
+        left = SLICE_S - -left % SLICE_S
+    return float(max(min(left, container.pool), 0.0))
 
 
 @inlined

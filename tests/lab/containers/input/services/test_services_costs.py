@@ -17,9 +17,9 @@ from tests.lab.sample_services import question, write_app
 COSTS = Program(
     visit_s=1e-3, stage_s=2e-4, call_s=5e-4, dilation=1.5, wake_s=3e-4, wake_tau_s=0.02, network_s=1e-4,
     base_bytes=float(100 << 20), kernel_bytes=float(1 << 20), loop_cores=0.1, client_request_s=1e-3,
-    client_s=2e-4, stolen=0.1, imbalance=0.5,
+    client_s=2e-4, stolen=0.1, imbalance=0.5, moves=0.25,
 )  # fmt: skip
-NOTHING = Program(0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0002, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NOTHING = Program(0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0002, *[0.0] * 8)
 APP = AppSpec.model_validate(
     {
         "name": "a",
@@ -95,5 +95,5 @@ def test_what_runs_beside_the_containers_leaves_them_a_share(tmp_path):
     workload = _prepared(write_app(tmp_path)).workload
     assert beside(workload, COSTS, 100.0).cores_of_host == pytest.approx([2.0 - 0.1 - 0.1])
     found = beside(workload, COSTS, 100.0)
-    assert (found.client.way_s, found.stolen, found.imbalance) == (2e-4, 0.1, 0.5)
+    assert (found.client.way_s, found.stolen, found.imbalance, found.moves) == (2e-4, 0.1, 0.5, 0.25)
     assert beside(workload, COSTS, 1e6).cores_of_host == pytest.approx([0.2])
