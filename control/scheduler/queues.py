@@ -38,13 +38,13 @@ class Fifo(Scheduler):
         backfill: bool = False,
         packed: bool = False,
     ) -> None:
-        self._cluster, self._fastest, self._backfill, self._packed = cluster, fastest, backfill, packed
-        self._random = np.random.default_rng(seed)
+        self._cluster, self.fastest, self.backfill, self.packed = cluster, fastest, backfill, packed
+        self.random = np.random.default_rng(seed)
 
     def on_round(self, state: State) -> Assignment:
         """Return the running jobs and the jobs that fit now, in the order of arrival."""
         waiting = state.waiting()
-        if not waiting.size and not self._packed:
+        if not waiting.size and not self.packed:
             return state.held
         room = Room(self._cluster, state)
         room.keep(state.held)
@@ -53,9 +53,9 @@ class Fifo(Scheduler):
             if not room.free.any():
                 break
             row = int(waiting[0])
-            if _place(room, state, row, self._random, fastest=self._fastest):
+            if _place(room, state, row, self.random, fastest=self.fastest):
                 waiting, placed = waiting[1:], True
-            elif self._backfill:
+            elif self.backfill:
                 # A job with the same constraints that is as large does not fit either. A larger one may, if
                 # it must stay together: no server may be large enough, and then it takes a rack's servers.
                 able = state.throughput[:, :, 0] > 0
@@ -67,7 +67,7 @@ class Fifo(Scheduler):
                 waiting = waiting[~alike]
             else:
                 break
-        if self._packed:
+        if self.packed:
             return self._pack(room, state, waiting)
         return room.plan() if placed else state.held
 

@@ -31,31 +31,36 @@ def tables_of(sql: str) -> set[str]:
 
 
 def answered(
-    sql: str, listing: pd.DataFrame, file_of: Callable[[str, str], str], connection: duckdb.DuckDBPyConnection
+    sql: str,
+    listing: pd.DataFrame,
+    file_of: Callable[[str, str], str],
+    prepare: Callable[[duckdb.DuckDBPyConnection], None],
 ) -> pd.DataFrame:
     """Return the answer. Raise duckdb.Error.
 
     listing: rows of healthy runs, as in lab.runs.index. file_of(run, table): path or URL of a table,
-    NAME.HASH, for DuckDB.
+    NAME.HASH, for DuckDB. prepare: lets a new connection reach these files.
     """
-    for name in sorted(tables_of(sql)):
-        files = [
-            file_of(run_id, stored)
-            for run_id, tables in zip(listing["id"], listing["tables"], strict=True)
-            for stored in tables.split()
-            if stored.startswith(f"{name}.")
-        ]
-        if files:
-            quoted = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
-            _check_alike(name, quoted, len(files), connection)
-            connection.execute(
-                f"CREATE VIEW {name} AS SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
-                f"FROM read_parquet([{quoted}], filename = true, union_by_name = true)"
-            )
-    connection.register("runs", index.shown(listing).drop(columns="problem"))
-    if not connection.extract_statements(sql):
-        raise duckdb.ParserException("there is no statement; try SELECT * FROM runs")
-    return connection.execute(sql).df()
+    with duckdb.connect() as connection:
+        prepare(connection)
+        for name in sorted(tables_of(sql)):
+            files = [
+                file_of(run_id, stored)
+                for run_id, tables in zip(listing["id"], listing["tables"], strict=True)
+                for stored in tables.split()
+                if stored.startswith(f"{name}.")
+            ]
+            if files:
+                quoted = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+                _check_alike(name, quoted, len(files), connection)
+                connection.execute(
+                    f"CREATE VIEW {name} AS SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
+                    f"FROM read_parquet([{quoted}], filename = true, union_by_name = true)"
+                )
+        connection.register("runs", index.shown(listing).drop(columns="problem"))
+        if not connection.extract_statements(sql):
+            raise duckdb.ParserException("there is no statement; try SELECT * FROM runs")
+        return connection.execute(sql).df()
 
 
 def _check_alike(name: str, quoted: str, count: int, connection: duckdb.DuckDBPyConnection) -> None:

@@ -279,7 +279,7 @@ class RunStore:
         """
         import duckdb
 
-        from lab.runs.query import MISTAKES, tables_of
+        from lab.runs.query import MISTAKES, answered, tables_of
 
         listing = self._listing()
         bad = listing["problem"] != ""
@@ -288,7 +288,7 @@ class RunStore:
         if listing.empty:
             raise StoreError(f"{self.location}: no runs to query; make one, or name another --store")
         try:
-            return Answer(self._asked(sql, listing), tuple(problems))
+            return Answer(answered(sql, listing, self._table_file, self._prepare), tuple(problems))
         except duckdb.Error as error:
             if isinstance(error, MISTAKES) or not tables_of(sql):
                 raise StoreError(f"query: {_one_line(error)}") from None
@@ -298,18 +298,9 @@ class RunStore:
                 raise StoreError(f"query: {_one_line(error)}") from None
         problems += [f"{name}: {lines[0]}" for name, lines in damage.items() if lines]
         try:
-            return Answer(self._asked(sql, whole), tuple(problems))
+            return Answer(answered(sql, whole, self._table_file, self._prepare), tuple(problems))
         except duckdb.Error as error:
             raise StoreError(f"query: {_one_line(error)}") from None
-
-    def _asked(self, sql: str, listing: pd.DataFrame) -> pd.DataFrame:
-        import duckdb
-
-        from lab.runs.query import answered
-
-        with duckdb.connect() as connection:
-            self._prepare(connection)
-            return answered(sql, listing, self._table_file, connection)
 
     def sweep(self, older_s: float) -> int:
         """Remove leftovers of writers that died at least older_s ago, and return the number of leftovers."""

@@ -49,9 +49,9 @@ def can_run(scheduler: Scheduler, books: Books, timing: Timing, downtime: Downti
     """Return whether `run` does the same as the simulation of single events."""
     return (
         type(scheduler) is Fifo
-        and not (scheduler._backfill or scheduler._packed)
+        and not (scheduler.backfill or scheduler.packed)
         # A draw of one of more types depends on the number of those that fit.
-        and (scheduler._fastest or len(books.cluster.types) <= 2)
+        and (scheduler.fastest or len(books.cluster.types) <= 2)
         and plain(books, timing)
         and not downtime.server.size
     )
@@ -63,11 +63,11 @@ def run(
     """As leap.run."""
     by, queue = books.by, np.zeros(2, np.int64)
     jobs, servers, held, costs = tables(books, timing, NEVER_DOWN)
-    draws = scheduler._random.integers(2, size=len(books.jobs))
+    draws = scheduler.random.integers(2, size=len(books.jobs))
 
     def events(now_s: float, counts: Whole, samples: Real, stop: int) -> tuple[float, int]:
         return _events(
-            now_s, jobs, by, queue, draws, scheduler._fastest, servers, held, costs, counts, samples,
+            now_s, jobs, by, queue, draws, scheduler.fastest, servers, held, costs, counts, samples,
             books.sums, books.until, stop,
         )  # fmt: skip
 

@@ -50,7 +50,7 @@ def new_engine(workload: RequestWorkload, tables: dict[str, records.Records], wa
     state["client"] = len(workload.graph.call_handler)
     for name in RANDOM:
         state[name.removesuffix("s")] = len(tables[name])  # no element is in use yet
-    state["reserve"] = _reserve(workload.graph)
+    state["reserve"] = _reserve(workload.graph) + (workload.moves > 0.0)
     client = workload.client
     state["connections"], state["queue"] = client.connections, client.queue
     state["timeout_s"], state["watch"] = client.timeout_s, watch
@@ -99,7 +99,7 @@ def new_tables(workload: RequestWorkload) -> dict[str, records.Records]:
 
 def _reserve(graph: ServiceGraph) -> int:
     """Return the nodes that one event may take: a stage's calls, an attempt given up, an opened request."""
-    return int(np.diff(graph.first_call).max(initial=0)) + 5
+    return int(np.diff(graph.first_call).max(initial=0)) + 4
 
 
 def _zeros(count: int, dtype: np.dtype[np.void]) -> records.Records:
