@@ -49,6 +49,7 @@ _WAY = "measured: latency beyond what the fitted twin has without a network"
 _STOLEN = "measured: the hypervisor's share of the CPU time that was wanted in that run, /proc/stat"
 _IMBALANCE = "measured: latencies of that run, which the twin has most nearly with it"
 _MOVES = "measured: changes of the CPU per voluntary switch of the services' first threads in that run, /proc"
+_UNMOVED = "assumption: this kernel has no /proc/PID/sched; 0 keeps a container on its CPU"
 _LATENCY = "measured: root mean square of the logarithms of the fitted twin's to real latency quantiles"
 _MEMORY = "measured: what a container holds in that run, working set"
 LEAST_ANSWERED = 0.95
@@ -161,7 +162,9 @@ def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float, Value]:
                 on_tick=on_tick,
             )
             used, stolen = busy.cores()
-            moves = Value(switches[0] / max(switches[1], 1), "1", _MOVES, switches[1])
+            moves = Value(0.0, "1", _UNMOVED)
+            if switches[1]:
+                moves = Value(switches[0] / switches[1], "1", _MOVES, switches[1])
             return observed, client.result(), stolen / (used + stolen) if stolen else 0.0, moves
 
 

@@ -30,8 +30,7 @@ READY_PATH = "/-/ready"
 has this name."""
 
 _AHEAD = 64
-"""Number of demands that are drawn at a time. A single draw runs with cold caches and would cost its visit up
-to 10 µs."""
+"""Number of demands that are drawn at a time. Single draws would run with cold caches and lengthen visits."""
 
 Addresses = Mapping[str, Sequence[tuple[str, int]]]
 
