@@ -184,6 +184,10 @@ class Fluid:
         self._set(columns, cfs.DOWN)
         self.fleet.wanted_bytes[columns] = 0
 
+    def dependents(self, columns: Columns) -> Columns:
+        """See `Physics`. Containers of a trace do not depend on each other."""
+        return columns[:0]
+
     def burn(self, columns: Columns, cpu_s: Floats) -> None:
         """See `Physics`. The CPU counts as work that arrived and is done."""
         self.fleet.pool[columns] -= cpu_s

@@ -42,21 +42,19 @@ class Lives:
         self._ended[columns] += 1
 
     def take_down(self, columns: Columns, why: str) -> None:
-        """Kill or restart containers that are not down. They come back after their back-off and start."""
+        """Kill or restart containers that are not down, and let those fail that depend on them.
+
+        They come back after their back-off and start.
+        """
         columns = columns[self._fleet.status[columns] <= cfs.HELD]
         if columns.size == 0:
             return
-        self._physics.take_down(columns)
-        self._ended[columns] += 1
+        failing = self._physics.dependents(columns)
+        self._end(columns, failed=why == "kill")
         if why == "kill":
             self._note("kill", columns)
-        now_s = self._timers.env.now
-        waits_s = self._back_off.waits_s(columns, now_s, failed=why == "kill")
-        if self._starting is not None:
-            self._starting.begin(columns, now_s + waits_s)
-        for wait_s in np.unique(waits_s).tolist():
-            waiting = columns[waits_s == wait_s]
-            self._timers.after(wait_s, self._start, waiting, self._ended[waiting])
+        if failing.size:
+            self._end(failing, failed=True)
 
     def burn(self, columns: Columns, end_s: float) -> None:
         """Charge the CPU of starts to the period of `columns` that ends at end_s. Call it before the period's
@@ -71,6 +69,17 @@ class Lives:
         for column, delay_s in zip(*self._starting.ending(columns, now_s), strict=True):
             starting = np.array([column])
             self._timers.after(delay_s, self._come_up, starting, self._ended[starting])
+
+    def _end(self, columns: Columns, *, failed: bool) -> None:
+        self._physics.take_down(columns)
+        self._ended[columns] += 1
+        now_s = self._timers.env.now
+        waits_s = self._back_off.waits_s(columns, now_s, failed=failed)
+        if self._starting is not None:
+            self._starting.begin(columns, now_s + waits_s)
+        for wait_s in np.unique(waits_s).tolist():
+            waiting = columns[waits_s == wait_s]
+            self._timers.after(wait_s, self._start, waiting, self._ended[waiting])
 
     def _start(self, columns: Columns, ended: NDArray[np.int64]) -> None:
         columns = columns[self._ended[columns] == ended]

@@ -41,6 +41,18 @@ class Replication:
     settings: HpaSettings
 
 
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Which containers of a job wait for each other (job.py).
+
+    of: int64[N], the container's group of ranks, from 0; −1: it waits for no other container.
+    meets: float64[N], the period of the recording in which it first was connected to the group's others.
+    """
+
+    of: NDArray[np.int64]
+    meets: Floats
+
+
 class Block(Protocol):
     """Some rows of a workload's tables."""
 
@@ -104,11 +116,11 @@ class Workload:
     index into applications. peak_cores, peak_bytes: float64[N] and int64[N], profiled maxima for policies
     that need a profile. A negative or non-finite value is an InvariantError, because traces are validated
     before they come here. is_job: the demand is a job's, whose work waits for what was not done before
-    (job.py), instead of arriving whatever was done (fluid.py). host_memory_bytes: memory of each host for
-    these containers, bytes; inf: enough for all. report_interval_s: time between two reports of a container,
-    s; 0: one at each period's end. replication: None unless the number of replicas changes; then demand_cores
-    is not looked at. blocks: blocks from which the three tables are read; they are empty then, [0, N]. Jobs
-    and replicas have none.
+    (job.py), instead of arriving whatever was done (fluid.py). ranks: containers of a job that wait for each
+    other; None: there are none. host_memory_bytes: memory of each host for these containers, bytes; inf:
+    enough for all. report_interval_s: time between two reports of a container, s; 0: one at each period's
+    end. replication: None unless the number of replicas changes; then demand_cores is not looked at. blocks:
+    blocks from which the three tables are read; they are empty then, [0, N]. Jobs and replicas have none.
     """
 
     names: tuple[str, ...]
@@ -125,6 +137,7 @@ class Workload:
     peak_cores: Floats
     peak_bytes: NDArray[np.int64]
     is_job: bool = False
+    ranks: Ranks | None = None
     host_memory_bytes: float = np.inf
     report_interval_s: float = 0.0
     replication: Replication | None = None

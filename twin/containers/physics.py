@@ -110,6 +110,9 @@ class Physics(Protocol):
     def take_down(self, columns: Columns) -> None:
         """Kill or restart containers (DOWN). They hold no memory until released."""
 
+    def dependents(self, columns: Columns) -> Columns:
+        """Return the other running containers that fail if `columns` go down now."""
+
     def burn(self, columns: Columns, cpu_s: Floats) -> None:
         """Use cpu_s of the pools of containers that are DOWN in this period, to start them up."""
 

@@ -318,9 +318,12 @@ class ControlLoop:
         columns = columns[fleet.status[columns] <= cfs.HELD]
         if columns.size == 0:
             return
-        event = OomEvents(self._members.issued[columns], memory.excess(fleet, columns), self.env.now)
+        # The kernel kills at the first page above the limit, and does not report what was to follow.
+        traps = self._allocator.traps_oom
+        needed = memory.excess(fleet, columns) if traps else np.full(len(columns), PAGE_BYTES)
+        event = OomEvents(self._members.issued[columns], needed, self.env.now)
         self._note("oom", columns)
-        if self._allocator.traps_oom:
+        if traps:
             self._physics.hold(columns)
         else:
             self._lives.take_down(columns, "kill")

@@ -76,7 +76,8 @@ class SyntheticWorkload(Section):
 class JobInput(Section):
     """Commands that run together. The testbed runs them; the twin replays a recording of them.
 
-    The recording is made without limits, once on each machine, and kept in ~/.cache/twinbed/jobs.
+    The recording is made without limits, once on each machine, and kept in ~/.cache/twinbed/jobs. Containers
+    with a RANK and one WORLD_SIZE in their `env` are ranks of one job: the twin's wait for each other too.
     """
 
     file: str = Field(min_length=1)

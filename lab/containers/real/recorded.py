@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ from lab.containers.input.workload import load_source as load_trace
 from testbed.containers import machine as here
 from testbed.containers.record.recorder import ContainerSpec, record
 from traces import parquet
-from twin.containers.model import Machine, Workload
+from twin.containers.model import Machine, Ranks, Workload
 from twinbed import InvariantError, ScenarioError
 
 _SCRIPTS = (".py", ".sh")
+_JOB_KEYS = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Variables that all ranks of a job have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,9 @@ class JobSource:
         replay = self.recording.prepare(scenario, machine, seed)
         if not isinstance(replay.workload, Workload):
             raise InvariantError("a job's recording is no trace")
-        return replace(replay, workload=replace(replay.workload, is_job=True))
+        ranks, notes = ranks_of(self.request, self.recording.trace.metadata, scenario.period_s)
+        workload = replace(replay.workload, is_job=True, ranks=ranks)
+        return replace(replay, workload=workload, notes=(*replay.notes, *notes))
 
 
 def load_source(scenario: ContainerScenario) -> JobSource:
@@ -90,6 +95,41 @@ def _with_our_python(spec: ContainerSpec) -> ContainerSpec:
     return replace(spec, command=(sys.executable, *spec.command[1:]))
 
 
+def _distributed(request: Request) -> list[tuple[int, ...]]:
+    """Return the containers, as indices, of each distributed job among the commands.
+
+    They are those whose variables state a RANK, and an equal WORLD_SIZE and meeting point, as
+    torch.distributed reads them.
+    """
+    jobs: dict[tuple[str | None, ...], list[int]] = {}
+    for index, spec in enumerate(request.specs):
+        if "RANK" in spec.env and "WORLD_SIZE" in spec.env:
+            jobs.setdefault(tuple(spec.env.get(name) for name in _JOB_KEYS), []).append(index)
+    return [tuple(ranks) for ranks in jobs.values() if len(ranks) > 1]
+
+
+def ranks_of(
+    request: Request, facts: Mapping[str, str], period_s: float
+) -> tuple[Ranks | None, tuple[str, ...]]:
+    """Return which containers wait for each other, None if none do, and one sentence for each job.
+
+    facts: metadata of the recording, from which the instants of the first connections come.
+    """
+    of, meets = np.full(len(request.specs), -1), np.zeros(len(request.specs))
+    notes = []
+    for job, ranks in enumerate(_distributed(request)):
+        names = [request.specs[index].name for index in ranks]
+        met = [facts.get(f"connected_s.{name}") for name in names]
+        if None in met:
+            notes.append(
+                f"{' and '.join(names)} were never seen connected: the twin's do not wait for others."
+            )
+            continue
+        of[list(ranks)], meets[list(ranks)] = job, np.array(met, np.float64) / period_s
+        notes.append(f"{' and '.join(names)} are ranks of one job: they wait for each other.")
+    return (Ranks(of, meets) if (of >= 0).any() else None), tuple(notes)
+
+
 def _identity(request: Request, duration_s: float) -> str:
     """Return a SHA-256 of the commands, of the scripts beside the file that they run, and of the machine."""
     scripts = {
@@ -100,7 +140,10 @@ def _identity(request: Request, duration_s: float) -> str:
         if word.endswith(_SCRIPTS) and (spec.directory / word).is_file()
     }
     commands = [asdict(spec) | {"directory": None} for spec in request.specs]
-    said = json.dumps([commands, scripts, duration_s, request.interval_s, here.facts()], sort_keys=True)
+    said = json.dumps(
+        [commands, scripts, duration_s, request.interval_s, here.facts(), _distributed(request)],
+        sort_keys=True,
+    )
     return hashlib.sha256(said.encode()).hexdigest()
 
 
@@ -112,6 +155,7 @@ def _record(request: Request, duration_s: float, path: Path) -> None:
         interval_s=request.interval_s,
         duration_s=duration_s,
         logs=path.parent / f"{path.stem}.logs",
+        meetings=bool(_distributed(request)),
     )
     failed = [
         name

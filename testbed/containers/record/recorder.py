@@ -27,6 +27,7 @@ from testbed.containers.host.runtimes import Entering
 from testbed.containers.interrupts import Interrupts
 from testbed.containers.ownership import new_run
 from testbed.containers.record.escapes import Escapes, reaper_of_orphans
+from testbed.containers.record.meetings import Meetings
 from testbed.containers.record.samples import Samples
 from testbed.containers.record.schedule import NS, Schedule
 from twinbed import ScenarioError, __version__
@@ -108,6 +109,7 @@ def record(
     on_tick: Callable[[Progress], None] | None = None,
     driver: Driver | None = None,
     identity: Identity | None = None,
+    meetings: bool = False,
 ) -> Recording:
     """Run the commands until all have ended or `duration_s` is over; return their use.
 
@@ -119,6 +121,8 @@ def record(
     on_tick: function called after each sample.
     driver: None: this machine's driver.
     identity: owner of the commands and their logs; None: this process's user, with all rights.
+    meetings: whether to look, at each sample, for connections between containers. The metadata then have
+        connected_s.NAME, the time of a container's first one since the start, s.
 
     When a command ends, the processes that it left are ended, too. Commands that run when `duration_s` is
     over get SIGTERM, then SIGKILL. Processes that left their cgroup are ended at the end. Commands find each
@@ -136,8 +140,12 @@ def record(
         escapes = _watched(containers, undo)
         undo.callback(lambda: stop(containers, lambda: interrupts.hurry))
         undo.callback(interrupts.shield)
-        measured = _measure(containers, escapes, interval_s, duration_s, logs, stdout, on_tick)
-    return _recording(containers, measured, app, interval_s, network_mode, driver.version, escapes.count)
+        met = Meetings([container.group for container in containers]) if meetings else None
+        measured = _measure(containers, escapes, met, interval_s, duration_s, logs, stdout, on_tick)
+    recording = _recording(containers, measured, app, interval_s, network_mode, driver.version, escapes.count)
+    for index, at_s in (met.met_s if met else {}).items():
+        recording.metadata[f"connected_s.{specs[index].name}"] = f"{at_s:g}"
+    return recording
 
 
 def _check(specs: Sequence[ContainerSpec], interval_s: float, duration_s: float | None) -> None:
@@ -204,6 +212,7 @@ def _pids(containers: Iterable[Container]) -> set[int]:
 def _measure(
     containers: Sequence[Container],
     escapes: Escapes,
+    met: Meetings | None,
     interval_s: float,
     duration_s: float | None,
     logs: Path | None,
@@ -222,6 +231,8 @@ def _measure(
         last_tick is None or schedule.tick < last_tick
     ):
         _sample(containers, samples, schedule.wait())
+        if met is not None:
+            met.look(schedule.tick * interval_s)
         if schedule.tick * interval_s >= look_at_s:
             escapes.look()
             escapes.reap(_pids(containers))

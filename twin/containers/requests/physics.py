@@ -163,6 +163,10 @@ class Requests:
         engine.kill(self.engine, columns, DOWN)
         self._advance(-np.inf)
 
+    def dependents(self, columns: Columns) -> Columns:
+        """See `Physics`. A service whose callee goes down fails requests, and runs on."""
+        return columns[:0]
+
     def burn(self, columns: Columns, cpu_s: Floats) -> None:
         """Use CPU as `Physics` says. The CPU used beyond the visits' work counts as work that arrived."""
         self.fleet.pool[columns] -= cpu_s

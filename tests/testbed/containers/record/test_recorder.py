@@ -189,6 +189,24 @@ def test_network_bytes_are_recorded_and_names_lead_to_addresses(driver: V1 | V2)
 
 
 @pytest.mark.root
+def test_the_first_connection_of_containers_is_dated(driver: V1 | V2) -> None:
+    serve = (
+        "import socket, time\ns = socket.create_server(('127.0.0.1', 47113))\n"
+        "held = s.accept()\ntime.sleep(60)"
+    )
+    connect = (
+        "import socket, time\ntime.sleep(0.5)\n"
+        "s = socket.create_connection(('127.0.0.1', 47113))\ntime.sleep(60)"
+    )
+    specs = [python("server", serve), python("client", connect), ContainerSpec("alone", ("sleep", "60"))]
+    recording = record(specs, app="x", duration_s=1.5, driver=driver, meetings=True)
+    met_s = {name: recording.metadata.get(f"connected_s.{name}") for name in recording.containers}
+    assert met_s["alone"] is None
+    assert met_s["server"] == met_s["client"]
+    assert 0.5 <= float(met_s["client"] or 0.0) <= 1.5
+
+
+@pytest.mark.root
 def test_a_recording_stops_after_its_duration(driver: V1 | V2, leftovers: Callable[[int], list[str]]) -> None:
     seen: list[Progress] = []
     recording = record(
