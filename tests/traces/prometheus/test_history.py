@@ -227,6 +227,9 @@ def test_without_oom_events_the_last_reason_tells() -> None:
     found = history(USED, restarts, reason, later)
     assert found.facts["oom_events"].interval.tolist() == [6]
     assert found.total("oom_events").tolist() == [1]
+    # A container that dies of its kill takes the counter of cAdvisor along, which is then 0 for ever.
+    silent = one(names.OOM_EVENTS, np.zeros(21))
+    assert history(USED, restarts, reason, later, silent).total("oom_events").tolist() == [1]
 
 
 def test_the_throttled_share_is_of_the_periods_of_an_interval() -> None:
