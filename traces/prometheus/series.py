@@ -129,7 +129,11 @@ def merged(
     for entry in series:
         if entry.times_s.size:
             replicas[_identity(entry.labels, replica_labels)].append(entry)
-    groups = sorted(replicas.values(), key=lambda group: min(entry.times_s[0] for entry in group))
+    # Where the begin of the window cuts two lives, the one that ends first came first.
+    groups = sorted(
+        replicas.values(),
+        key=lambda group: (min(each.times_s[0] for each in group), max(each.times_s[-1] for each in group)),
+    )
     filled = [_filled(group, step_s) for group in groups]
     cgroups = [group[0].labels.get("id", "") for group in groups]
     parts, life = [], 0
