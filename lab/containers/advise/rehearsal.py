@@ -36,8 +36,8 @@ _SEARCHED = 1e8
 """Container-periods that a search for settings replays at a time. Of a longer history, only every k-th
 stretch is replayed."""
 
-_STRETCH = 20
-"""Intervals of a stretch."""
+_STRETCH, _STRETCHES = 20, 16
+"""Most intervals of a stretch, and least number of stretches, which are shorter where they would be fewer."""
 
 _NO_WORK_S = 1e-12
 """CPU time below which no work arrived, s."""
@@ -167,7 +167,8 @@ class Rehearsal:
         first = min(int(begin * length), length - 1)
         chosen = np.arange(first, max(int(end * length), first + 1))
         every = max(1, -(-(len(chosen) * len(self._memory) * self._parts) // int(_SEARCHED)))
-        chosen = chosen[(chosen - first) // _STRETCH % every == 0]
+        stretch = max(1, min(_STRETCH, len(chosen) // (every * _STRETCHES)))
+        chosen = chosen[(chosen - first) // stretch % every == 0]
         load = self._load(self._seeds[0])
         return replace(
             load,

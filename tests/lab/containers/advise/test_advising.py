@@ -246,3 +246,11 @@ def test_a_long_history_is_searched_in_stretches(monkeypatch):
     told = of_cluster("test", history(own, alone("a", "b")))
     row, _ = advise([told], Wanted(policies=("limits",)), MACHINE).rows
     assert 0.3 < row.advised.cpu_request_cores < 1.0
+
+
+def test_a_search_of_many_containers_sees_more_than_the_begin(monkeypatch):
+    monkeypatch.setattr("lab.containers.advise.rehearsal._SEARCHED", 1e4)
+    own = trace([np.repeat([0.1, 1.0], 100)], names=["a"])
+    search = Rehearsal(of_cluster("test", history(own, alone("a"))), MACHINE, Price(), (0,)).part(0, 1)
+    # In the second half the container uses twice the quota.
+    assert search(np.array([0.5]))[0] > 0.4
