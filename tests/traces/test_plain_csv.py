@@ -153,6 +153,11 @@ BAD = {
         "time,web,web.memory\n0,1,5\n1,1,5\n",
         "unknown column 'web.memory'; expected NAME.UNIT",
     ),
+    "memory that is nearly a unit": (
+        "time,web,web.mem_mib\n0,1,5\n1,1,5\n",
+        "unknown column 'web.mem_mib'; expected NAME.UNIT",
+    ),
+    "CPU that is nearly a unit": ("time,web.millicores\n0,250\n1,250\n", "unknown column 'web.millicores'"),
     "memory while absent": (
         "time,web,web.memory_mib\n0,,5\n1,1,5\n",
         "line 2: container 'web' has memory_bytes but no CPU",

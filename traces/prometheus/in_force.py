@@ -6,11 +6,11 @@ Settings hold from the interval in which they were first seen until their next e
 cpu_limit_cores, memory_request_bytes, memory_limit_bytes; 0 means that there is none. They come from
 kube-state-metrics, else from cAdvisor's quota / period, shares / 1024 and memory limit. A setting that
 neither source lists for a container is 0, if kube-state-metrics knows this container and lists the setting
-for another one. Counts, in the interval in which the event happened: restarts, oom_events. If there is no
-container_oom_events_total, a restart after which the last terminated reason is OOMKilled counts. Shares:
-throttled_share, the throttled periods / all periods of an interval; intervals without an entry had no
-throttled period. unseen: 1 for an interval without samples in which the container ran, because its counter
-grew.
+for another one. Counts, in the interval in which the event happened: restarts, oom_events. OOM events are
+those of container_oom_events_total, or the restarts after which the last terminated reason is OOMKilled,
+whichever are more: a container that dies of its kill takes its counter along. Shares: throttled_share, the
+throttled periods / all periods of an interval; intervals without an entry had no throttled period. unseen: 1
+for an interval without samples in which the container ran, because its counter grew.
 """
 
 from __future__ import annotations
@@ -107,14 +107,11 @@ def events(
 ) -> dict[str, Entries]:
     """Return restarts and OOM events. began: whether the container's life begins inside the window."""
     restarts = _increases(samples(names.RESTARTS), began)
-    if own.get(names.OOM_EVENTS):
-        kills = _increases(samples(names.OOM_EVENTS), began)
-    else:
-        killed = (
-            entry for entry in own.get(names.LAST_REASON, ()) if entry.labels.get("reason") == _OOM_KILLED
-        )
-        at_s, value = _points(merged(killed, window.step_s, replica_labels))
-        kills = _told_of(restarts, at_s[value > 0], window.step_s / 2)
+    killed = (entry for entry in own.get(names.LAST_REASON, ()) if entry.labels.get("reason") == _OOM_KILLED)
+    at_s, value = _points(merged(killed, window.step_s, replica_labels))
+    restarted = _told_of(restarts, at_s[value > 0], window.step_s / 2)
+    counted = _increases(samples(names.OOM_EVENTS), began)
+    kills = max(counted, restarted, key=lambda each: each[1].sum())
     counts = {
         name: _in_intervals(*told, window) for name, told in zip(COUNTS, (restarts, kills), strict=True)
     }

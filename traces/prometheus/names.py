@@ -30,3 +30,6 @@ SPECIFICATIONS = (QUOTA, PERIOD, SHARES, MEMORY_LIMIT, STARTED, OOM_EVENTS)
 
 STATE = (REQUESTS, LIMITS, RESTARTS, LAST_REASON)
 """Metrics of kube-state-metrics about a container's state, which rarely change."""
+
+READ = frozenset((*USAGE, THROTTLED_S, *SPECIFICATIONS, *STATE))
+"""Metrics whose values are read; a file may have any others beside them."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traces.prometheus import names
 from traces.schema import LARGEST, LATEST_S, Floats
 from twinbed import TraceError
 from twinbed.text import printable
@@ -91,7 +92,7 @@ def series_of(
     """Return a checked series without its samples that are NaN (Prometheus' own sign of "no value"), counted.
 
     metric: its name; "": the one in its labels. Raises TraceError, which begins with `source`, for a series
-    without a name, a negative or infinite value, and times that do not increase.
+    without a name, a negative or infinite value of a metric that is read, and times that do not increase.
     """
     metric = metric or labels.get(NAME, "")
     if not metric:
@@ -102,7 +103,7 @@ def series_of(
     kept = ~np.isnan(values)
     if not kept.all():
         times_s, values = times_s[kept], values[kept]
-    if values.size and not (values.min() >= 0 and values.max() <= LARGEST):
+    if metric in names.READ and values.size and not (values.min() >= 0 and values.max() <= LARGEST):
         raise TraceError(
             f"{source}: {printable(metric[:80])}{shown(labels)} has a value that is negative or infinite; "
             "save the bare metric, and no expression"
@@ -129,7 +130,11 @@ def merged(
     for entry in series:
         if entry.times_s.size:
             replicas[_identity(entry.labels, replica_labels)].append(entry)
-    groups = sorted(replicas.values(), key=lambda group: min(entry.times_s[0] for entry in group))
+    # Where the begin of the window cuts two lives, the one that ends first came first.
+    groups = sorted(
+        replicas.values(),
+        key=lambda group: (min(each.times_s[0] for each in group), max(each.times_s[-1] for each in group)),
+    )
     filled = [_filled(group, step_s) for group in groups]
     cgroups = [group[0].labels.get("id", "") for group in groups]
     parts, life = [], 0

@@ -49,7 +49,7 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
 }
 """Value column → the trace's quantity, and its amount per unit (cpu_percent: percent of one core)."""
 
-_STEMS = {name.partition("_")[0] for name in COLUMNS}
+_STEMS = {"mem", "cores", "millicores", "percent"} | {name.partition("_")[0] for name in COLUMNS}
 
 _TOLERANCE = 0.01
 """Share of an interval by which a stamp may miss its place: for rounded decimals, not lost samples."""

@@ -21,7 +21,7 @@ from lab.runs.formats import grid
 from lab.runs.page import bullets, facts_list, figure, page, section, table
 
 _SHOWN = 8
-"""Rows whose history is drawn: those whose money changes most, those with doubts first."""
+"""Rows whose history is drawn: those whose money changes most; rows to leave come last."""
 
 _STRETCHES = 300
 _WIDTH, _HEIGHT = 420, 130
@@ -57,7 +57,7 @@ def _made(advice: Advice) -> str:
 
 
 def _most(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows to draw: those that save or cost most, rows to be applied with care first."""
+    """Return the rows to draw: those that save or cost most, rows to leave last."""
 
     def weight(row: Row) -> tuple[bool, float]:
         after = row.after.money_per_day.mean if row.after.money_per_day else 0.0

@@ -29,15 +29,15 @@ from twin.containers.steady import NO_BYTES, Lived, Load, live
 from twin.containers.steady_hosts import Crowd, live_on_hosts
 from twinbed import ScenarioError
 
-_SHAPES = 64
-"""Different shapes of bursts that intervals have."""
+_SHAPES, _SHAPE_CELLS = 64, 8_000_000
+"""Different shapes of bursts that intervals have, and most periods of all shapes: days have fewer shapes."""
 
 _SEARCHED = 1e8
 """Container-periods that a search for settings replays at a time. Of a longer history, only every k-th
 stretch is replayed."""
 
-_STRETCH = 20
-"""Intervals of a stretch."""
+_STRETCH, _STRETCHES = 20, 16
+"""Most intervals of a stretch, and least number of stretches, which are shorter where they would be fewer."""
 
 _NO_WORK_S = 1e-12
 """CPU time below which no work arrived, s."""
@@ -167,7 +167,8 @@ class Rehearsal:
         first = min(int(begin * length), length - 1)
         chosen = np.arange(first, max(int(end * length), first + 1))
         every = max(1, -(-(len(chosen) * len(self._memory) * self._parts) // int(_SEARCHED)))
-        chosen = chosen[(chosen - first) // _STRETCH % every == 0]
+        stretch = max(1, min(_STRETCH, len(chosen) // (every * _STRETCHES)))
+        chosen = chosen[(chosen - first) // stretch % every == 0]
         load = self._load(self._seeds[0])
         return replace(
             load,
@@ -279,9 +280,10 @@ def shapes(parts: int, interval_s: float, seed: int) -> Floats:
     """Return shapes of bursts within an interval, float64[K, parts], of mean one (traces.refine)."""
     if parts == 1:
         return np.ones((1, 1))
-    level = np.ones((_SHAPES, 1))
+    count = min(_SHAPES, max(1, _SHAPE_CELLS // parts))
+    level = np.ones((count, 1))
     flat = UsageTrace(
         ("shape",), ("shape",), 0.0, interval_s, level, np.zeros_like(level), np.ones_like(level, np.bool_)
     )
     fine = refine(flat, interval_s / parts, np.random.SeedSequence((seed, 0)))
-    return np.ascontiguousarray(fine.cpu_cores.reshape(_SHAPES, parts))
+    return np.ascontiguousarray(fine.cpu_cores.reshape(count, parts))

@@ -177,19 +177,30 @@ class Applier:
         self, path: Path, steps: Sequence[Sequence[Change]], state: ApplyState, watched: Watched
     ) -> str | None:
         self._note("begin", state)
-        changed: list[Change] = []
+        of_target: dict[str, list[Change]] = {}
+
+        def again(name: str) -> None:
+            now = self._places.target(name).read()
+            for change in of_target[name]:
+                if now.get(change.quantity) != change.wanted:
+                    self._set(change, state, "it was restarted and had lost the limit")
+
+        watch = Watch(self._places, watched.conditions, again, self.figures.happened)
         for count, step in enumerate(steps, 1):
             label = "canaries" if count < len(steps) else "all"
-            for name in dict.fromkeys(change.target for change in step):
+            names = dict.fromkeys(change.target for change in step)
+            for name in names:
                 state.records[name] = self._places.target(name).record()
             state.changes.extend(map(Made.of, step))
             self._journal.save(path, state)
             for change in step:
                 self._set(change, state)
-            changed += step
-            why = self._watch(changed, state, watched, label) if watched.seconds else None
-            if why is not None:
-                return why
+                of_target.setdefault(change.target, []).append(change)
+            if watched.seconds:
+                watch.add(names)
+                why = self._watch(watch, watched.seconds, label)
+                if why is not None:
+                    return why
         return None
 
     def _set(self, change: Change, state: ApplyState, why: str = "") -> None:
@@ -210,31 +221,18 @@ class Applier:
         )
         target.set(change.quantity, change.wanted)
 
-    def _watch(
-        self, changed: Sequence[Change], state: ApplyState, watched: Watched, label: str
-    ) -> str | None:
-        of_target: dict[str, list[Change]] = {}
-        for change in changed:
-            of_target.setdefault(change.target, []).append(change)
-
-        def again(name: str) -> None:
-            now = self._places.target(name).read()
-            for change in of_target[name]:
-                if now.get(change.quantity) != change.wanted:
-                    self._set(change, state, "it was restarted and had lost the limit")
-
-        watch = Watch(list(of_target), self._places, watched.conditions, again, self.figures.happened)
+    def _watch(self, watch: Watch, seconds: float, label: str) -> str | None:
         began_s = self._clock.monotonic()
         while True:
             now_s = self._clock.monotonic()
             elapsed_s = now_s - began_s
-            last = elapsed_s >= watched.seconds
-            self.figures.steps[label] = min(elapsed_s / watched.seconds, 1.0)
+            last = elapsed_s >= seconds
+            self.figures.steps[label] = min(elapsed_s / seconds, 1.0)
             self._on_progress(f"watching {label}", self.figures.steps[label])
             why = watch.look(now_s, last=last)
             if why is not None or last:
                 return why
-            self._clock.sleep(min(POLL_S, watched.seconds - elapsed_s))
+            self._clock.sleep(min(POLL_S, seconds - elapsed_s))
 
     def _put_back(self, made: Made, state: ApplyState, why: str, back: Back) -> None:
         target = self._places.target(made.target)

@@ -7,7 +7,7 @@ limits may be the old ones: a callback then sets them again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from lab.containers.apply.conditions import Condition, Happened
@@ -62,7 +62,7 @@ class _Seen:
 
 
 class Watch:
-    """A watch over containers, which begins now.
+    """A watch over containers, each from its `add` on.
 
     on_restart: function called with the full name of a container that restarted, and again while it raises
     GroupGoneError. happened: receives each container's counters, by full name.
@@ -70,7 +70,6 @@ class Watch:
 
     def __init__(
         self,
-        targets: Sequence[str],
         places: Places,
         conditions: Sequence[Condition],
         on_restart: Callable[[str], None],
@@ -79,9 +78,12 @@ class Watch:
         self._places, self._conditions, self._on_restart = places, conditions, on_restart
         self._happened = happened
         self._seen: dict[str, _Seen] = {}
+
+    def add(self, targets: Iterable[str]) -> None:
+        """Watch these containers from now on, too."""
         for name in targets:
             try:
-                counters = places.target(name).counters()
+                counters = self._places.target(name).counters()
             except GroupGoneError:
                 # The container is already restarting. The time that this takes is judged as for any other
                 # restart.

@@ -25,10 +25,10 @@ from lab.containers.input.ceilings import applications, given_threads, given_wei
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import ContainerScenario, HpaInput, SyntheticContainer
 from traces.load import SELECTION, load
-from traces.refine import DEFAULT, Burstiness, refine
+from traces.refine import DEFAULT, Burstiness, multiple, refine
 from traces.schema import MAX_CELLS, UsageTrace
 from twin.containers.model import Floats, Machine, Replication, Workload
-from twinbed import ScenarioError
+from twinbed import ScenarioError, TraceError
 
 LEAST_HOST_CORES = 4
 """Cores of the smallest host that is assumed if a trace does not state them: a small cloud machine like
@@ -99,6 +99,7 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
 
     Raises ScenarioError for a thread count of an unknown container.
     """
+    _check_period(scenario, trace)
     notes: list[str] = []
     host_cores = _host_cores(scenario, trace, notes)
     hosts = _hosts(scenario, trace, notes)
@@ -158,6 +159,17 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         refined=refined,
         interval_s=trace.interval_s if coarse else 0.0,
     )
+
+
+def _check_period(scenario: ContainerScenario, trace: UsageTrace) -> None:
+    """Raise ScenarioError that names a period, unless interval and period are multiples of each other."""
+    interval_s, period_s = trace.interval_s, scenario.period_s
+    try:
+        multiple(max(interval_s, period_s), min(interval_s, period_s))
+    except TraceError as error:
+        least = ceil(interval_s / period_s)
+        fitting = min((f"{interval_s / parts:.9g}" for parts in range(least, 2 * least + 1)), key=len)
+        raise ScenarioError(f"{scenario.name}: {error}; --set period_s={fitting} fits") from None
 
 
 def burstiness(scenario: ContainerScenario) -> Burstiness:

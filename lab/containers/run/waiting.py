@@ -109,7 +109,8 @@ def told(waits: Waiting) -> list[str]:
     whole = float(rows["slow_wait_s"].sum())
     if whole <= 0.0:
         return ["Slow requests hardly wait: they are slow because they need more CPU work."]
-    main = rows[rows["slow_wait_s"] >= _WORTH_TELLING * whole].head(_TOLD)
+    worth = rows["slow_wait_s"] >= _WORTH_TELLING * whole
+    main = rows[worth].head(_TOLD) if worth.any() else rows.head(1)
     parts = zip(main["service"], main["slow_wait_s"] / whole, strict=True)
     names = [f"{service} ({share:.0%} of it)" for service, share in parts]
     work = float((rows["slow_work_s"] - rows["typical_work_s"]).sum())

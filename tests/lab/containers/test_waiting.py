@@ -4,13 +4,14 @@ says why."""
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from lab import api
 from lab.ask.scenario import build
 from lab.charts.palette import shown
 from lab.containers.run.savings import savings
-from lab.containers.run.waiting import explained, told, waiting
+from lab.containers.run.waiting import Waiting, explained, told, waiting
 from lab.explorer import html
 from lab.runs.compare import as_result
 from lab.runs.formats import table
@@ -131,3 +132,9 @@ def test_runs_of_a_coarse_trace_are_repeated_without_what_refinement_invents(sto
     (plain,) = run_scenario(build(raw | {"refine": {"repeats": 0}}), store, jobs=1)
     assert "refinement" not in plain.manifest
     assert plain.metrics["mean_reserved_cores"] == pytest.approx(run.metrics["mean_reserved_cores"])
+
+
+def test_many_services_that_wait_alike_have_one_that_is_named():
+    rows = pd.DataFrame({"service": [f"s{number}" for number in range(30)]})
+    rows[["slow_wait_s", "slow_work_s", "typical_wait_s", "typical_work_s", "throttled_share"]] = 0.01
+    assert "mostly in s0 (3% of it)" in told(Waiting(rows, 10, 0.6, 10, 0.3))[0]

@@ -105,6 +105,16 @@ def test_blank_lines_after_the_end_of_openmetrics_change_no_time(tmp_path: Path)
     assert load(tmp_path / "blank.om").interval_s == load(tmp_path / "shop.om").interval_s
 
 
+def test_metrics_that_are_not_read_may_have_any_value(tmp_path: Path) -> None:
+    text = exposition(samples(usage_trace()))
+    others = [("node_network_speed_bytes", "-125000"), ("process_virtual_memory_max_bytes", "+Inf")]
+    dump = "".join(f'{name}{{job="node"}} {value} 1700000040000\n' for name, value in others)
+    (tmp_path / "dump.prom").write_text(dump + text)
+    (tmp_path / "shop.prom").write_text(text)
+    found, alone = (load(tmp_path / name) for name in ("dump.prom", "shop.prom"))
+    np.testing.assert_array_equal(found.cpu_cores, alone.cpu_cores)
+
+
 @pytest.mark.parametrize("write", [one_after_the_other, lambda trace: openmetrics(samples(trace))])
 def test_gzip_data_that_are_cut_or_expand_without_measure_are_refused(
     write: Callable[[UsageTrace], str], tmp_path: Path

@@ -57,6 +57,12 @@ def test_a_restarted_container_with_a_new_cgroup_goes_on_in_its_column() -> None
     assert found.trace.cpu_cores[:, 0].round(9).tolist() == [0.5] * 9 + [0.1] + [0.5] * 10
 
 
+def test_of_two_lives_that_the_window_cuts_the_one_that_goes_on_counts() -> None:
+    over = one(names.CPU, USED.values[:4], EDGES[:4], id="/old")
+    on = one(names.CPU, 3 + 15 * np.arange(21), id="/new")
+    assert cores(on, over) == cores(over, on) == [0.5] * ROWS
+
+
 def test_a_new_cgroup_begins_at_zero_even_where_its_counter_is_ahead_of_the_old_one() -> None:
     before = one(names.CPU, [0.0, 3.0], EDGES[:2], id="/old")
     after = one(names.CPU, [12.0, 27.0], EDGES[2:4], id="/new")
@@ -227,6 +233,9 @@ def test_without_oom_events_the_last_reason_tells() -> None:
     found = history(USED, restarts, reason, later)
     assert found.facts["oom_events"].interval.tolist() == [6]
     assert found.total("oom_events").tolist() == [1]
+    # A container that dies of its kill takes the counter of cAdvisor along, which is then 0 for ever.
+    silent = one(names.OOM_EVENTS, np.zeros(21))
+    assert history(USED, restarts, reason, later, silent).total("oom_events").tolist() == [1]
 
 
 def test_the_throttled_share_is_of_the_periods_of_an_interval() -> None:

@@ -246,3 +246,19 @@ def test_a_long_history_is_searched_in_stretches(monkeypatch):
     told = of_cluster("test", history(own, alone("a", "b")))
     row, _ = advise([told], Wanted(policies=("limits",)), MACHINE).rows
     assert 0.3 < row.advised.cpu_request_cores < 1.0
+
+
+def test_a_search_of_many_containers_sees_more_than_the_begin(monkeypatch):
+    monkeypatch.setattr("lab.containers.advise.rehearsal._SEARCHED", 1e4)
+    own = trace([np.repeat([0.1, 1.0], 100)], names=["a"])
+    search = Rehearsal(of_cluster("test", history(own, alone("a"))), MACHINE, Price(), (0,)).part(0, 1)
+    # In the second half the container uses twice the quota.
+    assert search(np.array([0.5]))[0] > 0.4
+
+
+def test_a_history_of_days_is_rehearsed():
+    own = trace([[0.5] * 120], interval_s=86_400.0, names=["a"])
+    told = of_cluster("test", history(own, alone("a")))
+    (row,) = advise([told], Wanted(policies=("krr",), seeds=(0,)), MACHINE).rows
+    assert row.advised.cpu_request_cores == 0.5
+    assert row.after.late_share.mean > 0

@@ -169,6 +169,13 @@ def test_a_container_that_restarts_is_limited_again_and_counted(world):
     assert world.values("a") == FOUND[world.version]
 
 
+def test_restarts_of_both_watches_count_together(world):
+    clock = Clock({2: lambda: restart(world, "a"), 7: lambda: restart(world, "a")})
+    why = world.apply(BOTH, Watched(0.5, 5.0, (parse("restarts > 1"),)), clock)
+    assert why == "/pods/a: restarts: 2, more than 1"
+    assert world.values("a") == FOUND[world.version]
+
+
 def test_a_container_that_vanishes_ends_the_watch(world):
     def vanish() -> None:
         for directory in {world.cpu / "pods/a", world.memory / "pods/a"}:

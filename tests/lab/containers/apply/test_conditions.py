@@ -133,7 +133,8 @@ def test_limits_are_set_again_until_a_restarted_container_takes_them():
             raise answer
 
     happened: dict[str, Happened] = {}
-    watch = Watch(["web"], places, (parse("restarts > 1"),), again, happened)
+    watch = Watch(places, (parse("restarts > 1"),), again, happened)
+    watch.add(["web"])
     places.now = Counters(3, 2, 0, 0, "second")
     for second in range(4):
         assert watch.look(float(second), last=False) is None
@@ -143,7 +144,8 @@ def test_limits_are_set_again_until_a_restarted_container_takes_them():
 
 def test_a_container_that_restarts_as_its_watch_begins_is_waited_for():
     places, asked = Places(None), []
-    watch = Watch(["web"], places, (), asked.append, {})
+    watch = Watch(places, (), asked.append, {})
+    watch.add(["web"])
     assert watch.look(0.0, last=False) is None
     places.now = Counters(5, 0, 0, 7, "second")
     assert watch.look(14.0, last=False) is None

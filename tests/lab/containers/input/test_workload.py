@@ -165,6 +165,16 @@ def test_a_coarse_trace_is_refined_by_the_seed_and_keeps_its_means():
     assert one.notes
 
 
+@pytest.mark.parametrize(
+    ("interval_s", "period_s"), [(0.25, 0.05), (15.04, 0.08), (0.15, 0.05), (0.07, 0.07)]
+)
+def test_an_interval_that_no_period_divides_names_one_that_does(interval_s, period_s):
+    trace = replace(usage_trace(), interval_s=interval_s)
+    with pytest.raises(ScenarioError, match=rf"w: an interval of .*; --set period_s={period_s} fits$"):
+        prepare(scenario(), trace, SEED)
+    prepare(scenario(period_s=period_s), trace, SEED)
+
+
 def test_synthetic_steps_become_demand_and_shorter_containers_leave():
     steps = [{"duration_s": 1.0, "cpu_cores": 1}, {"duration_s": 0.5, "cpu_cores": 3, "memory_bytes": 10}]
     written = {
