@@ -83,11 +83,11 @@ class Reading:
     """Measurements on a cluster.
 
     step_s: duration of each measured step on the ordered type, s, float64[k]. held_s: time that the instances
-    were held for it without the provider's start-up, s as billed. use_bps: bandwidth of the server's port
-    that one worker used, bit/s; NaN if not measured. noise: noise scale of the gradients, samples; NaN if not
-    measured or not known. problem: reason why the job cannot run there, "" if it can. With a problem there is
-    no step. revoked: whether the problem is that the provider took a spot instance back, which tells nothing
-    about the job.
+    were held for it, s as billed; with the provider's start-up only if from_launch. use_bps: bandwidth of the
+    server's port that one worker used, bit/s; NaN if not measured. noise: noise scale of the gradients,
+    samples; NaN if not measured or not known. problem: reason why the job cannot run there, "" if it can.
+    With a problem there is no step. revoked: whether the problem is that the provider took a spot instance
+    back, which tells nothing about the job.
     """
 
     step_s: Real
@@ -96,6 +96,7 @@ class Reading:
     problem: str = ""
     noise: float = float("nan")
     revoked: bool = False
+    from_launch: bool = False
 
 
 def cannot_run(held_s: float, problem: str, *, revoked: bool = False) -> Reading:

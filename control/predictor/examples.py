@@ -68,11 +68,6 @@ class Examples:
         """Return cost_usd or time_s, float64[n]."""
         return self.cost_usd if by is Objective.COST else self.time_s
 
-    def prior(self, by: Objective) -> Real:
-        """Return the objective that the analytic model expects, float64[n]."""
-        hours = self.prior_time_s / 3600
-        return hours * self.candidates.price_usd_h if by is Objective.COST else self.prior_time_s
-
     def check_known(self, by: Objective, fewest: int = 1) -> None:
         """Raise ScenarioError for fewer than `fewest` rows, and for unknown or not positive outcomes."""
         if len(self) < fewest:

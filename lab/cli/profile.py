@@ -39,8 +39,8 @@ def profile(
         Path | None,
         option(
             "FILE.parquet",
-            "File of the local run. Default: NAME.local-run.parquet beside the job's file, and in the "
-            "present folder for a shipped job.",
+            "File of the local run. Default: the file's local_run, else NAME.local-run.parquet beside it, "
+            "or in the present folder for a shipped job.",
         ),
     ] = None,
     workers: Annotated[int, option("N", "Processes beside the master.", min=0)] = 2,
@@ -82,7 +82,11 @@ def profile(
 
     place = shipped.path_of("job", job)
     file = job_file.load(place)
-    path = out or job_file.local_run_of(job, file.name)
+    own = file.local_run if place == job else None
+    path = out or own or job_file.local_run_of(job, file.name)
+    if stalls and (out or logs or (duration, steps) != (600.0, 200)):
+        names = "--out, --duration, --steps and --logs"
+        raise ScenarioError(f"{names} have no meaning with --stalls; leave them out")
     runs_as = identity(user, env or [], os.environ)
     if stalls:
         with watchdog():

@@ -215,7 +215,8 @@ def _checked(url: str) -> str:
 def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
     if ca_file is None:
         return ssl.create_default_context()
-    text = read_user_text(ca_file, MIB)
+    # Empty text would mean the system's certificates.
+    text = read_user_text(ca_file, MIB) or "\n"
     try:
         return ssl.create_default_context(cadata=text)
     except (ssl.SSLError, ValueError) as error:

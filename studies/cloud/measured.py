@@ -156,7 +156,7 @@ def unseen(seed: int) -> dict[str, float]:
 def bills(_seed: int = 0) -> dict[str, float]:
     """Return C4's figures: Vertex's bill for the source's hours, and our VGG on the same two clusters."""
     catalogue = load()
-    rules = data_set.rules_of(catalogue, "gcp")
+    rules = data_set.rules_of(catalogue, "vertex")
     values = {}
     for key, kind, hours in (("bill_small", SMALL, 33.0), ("bill_large", LARGE, 7.5)):
         node = pricing.node_usd_h(catalogue.price(kind, REGION).price_usd_h, rules)

@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,9 @@ class Gcloud:
         Instances are billed from their creation. One that is taken away meanwhile is a reading with a
         problem.
         """
+        return replace(self._measured(order, steps), from_launch=True)
+
+    def _measured(self, order: Order, steps: int) -> Reading:
         begun_s = self._begun_s.get((order.owner, order.token), self._clock())
         wanted, first = WARM_UP_STEPS + steps + 1, order.names()[0]
         while self._clock() - begun_s < order.lease_s:

@@ -61,13 +61,16 @@ def node_usd_h(machine_usd_h: ArrayLike, rules: Rules) -> Real:
     return np.asarray(machine_usd_h, np.float64) * (1 + rules.management_fee) + disk
 
 
-def billed_s(job_s: ArrayLike, rules: Rules) -> Real:
-    """Return the billed time of a job, s: whole steps, at least the minimum."""
-    held = np.asarray(job_s, np.float64) + (rules.startup_s if rules.startup_billed else 0.0)
+def billed_s(work_s: ArrayLike, rules: Rules) -> Real:
+    """Return the billed time of a job, s: whole steps, at least the minimum.
+
+    work_s: its time without the start-up, which the rules add where it is billed.
+    """
+    held = np.asarray(work_s, np.float64) + (rules.startup_s if rules.startup_billed else 0.0)
     steps = np.ceil(held / rules.increment_s * (1 - _ROUNDED))
     return np.maximum(steps * rules.increment_s, rules.minimum_s)
 
 
-def cost_usd(job_s: ArrayLike, cluster_usd_h: ArrayLike, rules: Rules) -> Real:
-    """Return the cost of a job, US$. cluster_usd_h: price of the whole cluster with fees, US$/h."""
-    return billed_s(job_s, rules) / SECONDS_PER_HOUR * np.asarray(cluster_usd_h, np.float64)
+def cost_usd(work_s: ArrayLike, cluster_usd_h: ArrayLike, rules: Rules) -> Real:
+    """Return the cost of a job, US$. work_s: as in `billed_s`. cluster_usd_h: the cluster's price, US$/h."""
+    return billed_s(work_s, rules) / SECONDS_PER_HOUR * np.asarray(cluster_usd_h, np.float64)

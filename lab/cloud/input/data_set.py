@@ -2,8 +2,8 @@
 
 For: training and judging predictors on real runs. Not for: measuring. Runs were made on types emulated at a
 `scale`; on the type itself, with vCPUs as fast as this machine's cores, a step is shorter by that factor. The
-time of an example is the start-up plus the steps for all samples; its cost is Vertex's bill for it. Its prior
-is the analytic model's time from the local run.
+time of an example is the start-up plus the steps for all samples; its cost is the bill of Vertex AI, without
+the start-up. Its prior is the analytic model's time from the local run.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ COLUMNS = (
 ASSUMED = pricing.Rules(startup_s=60.0, startup_billed=True)
 """Rules of a provider that the catalogue has none of: by the second from the start, like those of AWS and
 Azure."""
+_MANAGED = {"gcp": "vertex"}
+"""Provider → the billing rules of its managed training, where these differ from those of its machines."""
 _SCALE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?(/[0-9]{1,9})?", re.ASCII)
 _MOST = 1e9
 """Most workers, samples per step, and seconds of a step."""
@@ -69,14 +71,14 @@ def load(table: Path, jobs: Path, catalogue: Catalogue, region: str = "us-centra
     among = candidates(kinds, prices, [Configuration(run.instance, run.workers, run.batch) for run in runs])
     job = np.array([names.index(run.job) for run in runs])
     steps = np.array([known[index].samples for index in job]) / (among.count * among.batch)
-    time_s = performance.job_s(steps, np.array([run.step_s for run in runs]), rules.startup_s)
+    work_s = performance.job_s(steps, np.array([run.step_s for run in runs]))
     expected_s = np.full(len(job), np.nan)
     for index, one_job in enumerate(known):
         of_job = job == index
         expected_s[of_job] = expected.job_s(one_job, among.take(of_job), rules.startup_s)
-    cost = pricing.cost_usd(time_s, among.price_usd_h, rules)
+    cost = pricing.cost_usd(work_s, among.price_usd_h, rules)
     row = np.array([run.row for run in runs])
-    return Examples(tuple(known), job, among, time_s, cost, expected_s, row)
+    return Examples(tuple(known), job, among, rules.startup_s + work_s, cost, expected_s, row)
 
 
 def _priced(
@@ -88,7 +90,8 @@ def _priced(
         raise ScenarioError(
             f"runs of {len(providers)} providers in one table: {', '.join(sorted(providers))}"
         )
-    rules = rules_of(catalogue, providers.pop())
+    provider = providers.pop()
+    rules = rules_of(catalogue, _MANAGED.get(provider, provider))
     # A type without disks of its own gets the disk that the provider bills for every worker.
     kinds = {
         name: replace(kind, disk_gib=rules.disk_gib) if np.isnan(kind.disk_gib) else kind
@@ -99,7 +102,7 @@ def _priced(
 
 
 def rules_of(catalogue: Catalogue, provider: str) -> pricing.Rules:
-    """Return a provider's billing rules for the twin, ASSUMED for a provider without any."""
+    """Return the billing rules of a provider or a managed service; ASSUMED where the catalogue has none."""
     if provider not in catalogue.billings:
         return ASSUMED
     billing = catalogue.billing(provider)

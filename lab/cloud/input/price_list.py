@@ -88,7 +88,9 @@ def _fetched(url: str, path: Path, told: Callable[[float], None]) -> Path:
                 shutil.copyfileobj(packed, file, _BLOCK)
             return unpacked
     except (OSError, EOFError, ValueError, HTTPException) as error:
-        raise ScenarioError(f"{url}: {error}") from None
+        inner = getattr(error, "reason", None)
+        why = inner.strerror or inner if isinstance(inner, OSError) else error
+        raise ScenarioError(f"{url}: {why}; try again, or give the file itself") from None
     return path
 
 

@@ -157,7 +157,8 @@ class Measurements:
                     time.sleep(_LOOK_S)
                     continue
                 raise StoreError(
-                    f"{self.path}: not a database of measurements, or in use ({_reason(error)})"
+                    f"{self.path}: not a database of measurements, or in use ({_reason(error)}); "
+                    "twinbed measurements import makes one from a CSV"
                 ) from error
 
 

@@ -1,7 +1,7 @@
 """A recommendation from files: the job's file, the catalogue's prices and the measurement database.
 
-For: `twinbed recommend`, the Python API and the explorer. Not for: deciding (control/recommender), nor a
-provider's fees beyond the price per hour (twin.cloud.pricing).
+For: `twinbed recommend`, the Python API and the explorer. Not for: deciding (control/recommender), nor fees
+(twin.cloud.pricing). A job costs the price per hour from launch to end, start-up included (billing.toml).
 """
 
 from __future__ import annotations

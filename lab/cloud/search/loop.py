@@ -223,7 +223,9 @@ class Search:
         reading = self.provisioner.measure(order, STEPS)
         self.provisioner.stop(order.owner, order.token)
         step_s, job_s, job_usd = self._job(reading, order, price, rules)
-        # The provider's rule decides whether the start-up is billed, too.
+        if reading.from_launch:
+            rules = replace(rules, startup_s=0.0)
+        billed_s = float(pricing.billed_s(reading.held_s, rules))
         spent = float(pricing.cost_usd(reading.held_s, price, rules))
         return Trial(
             configuration,
@@ -232,7 +234,7 @@ class Search:
             step_s,
             job_s,
             job_usd,
-            max(reading.held_s, 1e-3),
+            max(billed_s, 1e-3),
             spent,
             reading.problem,
             reading.noise,

@@ -149,13 +149,6 @@ def test_a_job_and_a_type_that_were_never_seen_can_be_asked_about():
     assert len(set(encoded.static[0, one_hots])) == 1  # each is "not this one"
 
 
-def test_the_analytic_models_cost_is_its_hours_times_the_price():
-    rows = examples(1)
-    cost = rows.prior_time_s / 3600 * rows.candidates.price_usd_h
-    np.testing.assert_allclose(rows.prior(Objective.COST), cost)
-    np.testing.assert_array_equal(rows.prior(Objective.TIME), rows.prior_time_s)
-
-
 @pytest.mark.parametrize(("by", "value"), [("time", np.nan), ("time", 0.0), ("cost", np.inf), ("cost", -1.0)])
 def test_rows_without_an_outcome_are_refused(by, value):
     rows = examples()

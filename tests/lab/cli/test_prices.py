@@ -85,7 +85,7 @@ def test_the_history_of_a_type_is_dated(capsys):
         (["list", "--vcpus", "7777"], "no price in the catalogue fits all these options"),
         (["history", "warp-9"], "no price of type 'warp-9'; there are"),
         (["update", "/nowhere/it.db"], "/nowhere/it.db: No such file"),
-        (["update", "http://127.0.0.1:9/it.db"], "http://127.0.0.1:9/it.db: "),
+        (["update", "http://127.0.0.1:9/it.db"], "/it.db: Connection refused; try again, or give the file"),
         (["update", "http://127.0.0.1:9/a b.db"], "http://127.0.0.1:9/a b.db: "),
     ],
 )

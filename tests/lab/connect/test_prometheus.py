@@ -304,8 +304,9 @@ def test_secrets_come_from_files_or_the_environment_only(tmp_path, monkeypatch):
 
 def test_a_ca_file_without_certificates_is_refused(tmp_path):
     empty = tmp_path / "ca.pem"
-    empty.write_text("no certificate\n")
-    assert "no certificates in PEM form" in refused("https://localhost:1", ca_file=empty)
+    for text in ("no certificate\n", ""):
+        empty.write_text(text)
+        assert "no certificates in PEM form" in refused("https://localhost:1", ca_file=empty)
     with pytest.raises(BackendError):
         fetch(Access("http://127.0.0.1:1"), QUESTION)
 

@@ -111,7 +111,8 @@ def test_instances_are_billed_from_their_creation():
 
     cloud = Gcloud(ZONE, "mine", real=True, cap_usd=1.0, call=call, clock=lambda: compute.now_s)
     cloud.launch(order())
-    assert cloud.measure(order(), 5).held_s == 80.0
+    reading = cloud.measure(order(), 5)
+    assert (reading.held_s, reading.from_launch) == (80.0, True)
 
 
 def test_an_error_of_gcloud_is_one_line_and_other_answers_are_refused():

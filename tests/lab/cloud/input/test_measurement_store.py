@@ -126,8 +126,10 @@ def test_a_csv_file_that_is_wrong_is_refused_by_row_and_column(tmp_path, text, m
 def test_a_file_that_is_no_database_is_refused(tmp_path):
     path = tmp_path / "m.duckdb"
     path.write_text("no database at all, and long enough to be looked at" * 100)
-    with pytest.raises(StoreError, match="not a database of measurements"):
-        Measurements(path).runs()
+    (tmp_path / "runs.csv").write_text("job,instance\na,b\n")
+    for name in (path.name, "runs.csv"):
+        with pytest.raises(StoreError, match=r"not a database of measurements.*import makes one from a CSV"):
+            Measurements(tmp_path / name).runs()
 
 
 def test_the_place_of_the_database_can_be_chosen(monkeypatch):

@@ -64,3 +64,5 @@ def test_the_verb_refuses_in_one_line_what_it_cannot_profile(twinbed, tmp_path):
     assert "features.epochs is 0; it must be above 0" in twinbed("profile", path, "--stalls").refused
     path.write_text("name: a\ncommand: python x.py {data}")
     assert "job a: samples: missing" in twinbed("profile", path, "--stalls").refused
+    for words in (["--out", "x.parquet"], ["--steps", "20"]):
+        assert "have no meaning with --stalls" in twinbed("profile", path, "--stalls", *words).refused

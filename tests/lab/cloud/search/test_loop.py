@@ -278,3 +278,15 @@ def test_a_revoked_trial_is_paid_and_tells_nothing_about_its_cluster(database):
     assert first.configuration == second.configuration
     assert len(database.runs()) == len(found.trials) - 1
     assert all(run.ok for run in database.runs())
+
+
+@pytest.mark.parametrize("from_launch", [False, True])
+def test_a_trial_pays_for_its_start_up_once_as_the_job_does(database, from_launch):
+    class Measured(Virtual):
+        def measure(self, order, steps):
+            return replace(super().measure(order, steps), held_s=400.0, from_launch=from_launch)
+
+    (trial,) = search(database, Measured(step_s), limits=Limits(trials=1)).run().trials
+    assert trial.held_s == (400 if from_launch else 400 + 180)
+    assert trial.spent_usd == pytest.approx(trial.held_s / 3600 * trial.price_usd_h)
+    assert trial.job_usd == pytest.approx(trial.job_s / 3600 * trial.price_usd_h)
