@@ -135,9 +135,8 @@ class Case:
 def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
     """Return (apply | care | leave, the reason in one sentence)."""
     if case.samples < FEWEST_SAMPLES:
-        return "leave", (
-            f"Only {case.samples:.0f} samples of it are known; {FEWEST_SAMPLES} are needed to size it."
-        )
+        few = "1 sample of it is" if round(case.samples) == 1 else f"{case.samples:.0f} samples of it are"
+        return "leave", f"Only {few} known; {FEWEST_SAMPLES} are needed to size it."
     if not case.inside:
         return "leave", "No candidate stayed inside the risk when it was replayed."
     needed = _need(case, risk)
@@ -148,18 +147,24 @@ def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
         if case.before is not None and case.after[3] > case.before[3] * _CHEAPER:
             held = "kept the risk, though most work waited" if case.before[2] > MOST_LATE else "was enough"
             return "leave", f"What is set now {held}, and the advice is not cheaper."
-        if case.after[2] > MOST_LATE and not (case.before is not None and case.before[2] >= case.after[2]):
-            where, what = (
-                ("on the hosts that were given", "more hosts are needed, or larger ones.")
-                if case.shared
-                else ("if its host had no CPU to spare", "give --hosts and --host-cores to see it on yours.")
-            )
-            return (
-                "leave",
-                f"With the advice {100 * case.after[2]:.0f} % of its work would wait {where}; {what}",
-            )
+    waits = _waits(case)
+    if waits:
+        return ("care", f"{needed} {waits}") if needed else ("leave", waits)
     doubt = _doubt(case)
     return ("care", doubt) if doubt else ("apply", needed or _gain(case))
+
+
+def _waits(case: Case) -> str:
+    """Return what to do where the advice lets most work wait, and what is set now does not; else ""."""
+    late, before = case.after[2], case.before
+    if late <= MOST_LATE or (before is not None and before[2] >= late):
+        return ""
+    where, what = (
+        ("on the hosts that were given", "more hosts are needed, or larger ones.")
+        if case.shared
+        else ("if its host had no CPU to spare", "give --hosts and --host-cores to see it on yours.")
+    )
+    return f"With the advice {100 * late:.0f} % of its work would wait {where}; {what}"
 
 
 def _need(case: Case, risk: float) -> str:

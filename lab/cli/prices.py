@@ -173,7 +173,12 @@ def _span(text: str, option: str) -> tuple[float, float]:
         raise ScenarioError(f"{option} {text}: expected a number or FROM:TO, e.g. 8, 8:16, 8: or :16")
     if not match[2]:
         return float(match[1]), float(match[1])
-    return float(match[1] or 0), float(match[3] or "inf")
+    least, most = float(match[1] or 0), float(match[3] or "inf")
+    if least > most:
+        raise ScenarioError(
+            f"{option} {text}: the range ends below its begin; did you mean {match[3]}:{match[1]}?"
+        )
+    return least, most
 
 
 def _show(rows: pd.DataFrame, columns: tuple[Column, ...], top: int | None, form: Format) -> None:

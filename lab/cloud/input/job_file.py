@@ -48,7 +48,7 @@ class JobFile(BaseModel):
     name: str = Field(pattern=rf"^{_PART}(/{_PART}){{0,7}}$")
     title: str = ""
     command: Command | None = None
-    batch: int | None = Field(default=None, ge=1)
+    batch: int | None = Field(default=None, ge=1, strict=True)
     samples: float | None = Field(default=None, gt=0)
     features: dict[str, float] = Field(default_factory=dict)
     local_run: Path | None = None

@@ -82,6 +82,7 @@ def test_the_history_of_a_type_is_dated(capsys):
             "no price of region 'us-centrall1'; there are us-central1",
         ),
         (["list", "--vcpus", "many"], "--vcpus many: expected a number or FROM:TO"),
+        (["list", "--vcpus", "16:8"], "--vcpus 16:8: the range ends below its begin; did you mean 8:16?"),
         (["list", "--vcpus", "7777"], "no price in the catalogue fits all these options"),
         (["history", "warp-9"], "no price of type 'warp-9'; there are"),
         (["update", "/nowhere/it.db"], "/nowhere/it.db: No such file"),

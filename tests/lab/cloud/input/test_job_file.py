@@ -39,6 +39,7 @@ def test_a_name_is_enough(tmp_path):
     ("text", "message"),
     [
         ("batch: 3", "name: missing"),
+        ("name: a\nbatch: true", "batch: "),
         ("name: a b", "name: "),
         ("name: ../a", "name: "),
         ("name: a//b", "name: "),

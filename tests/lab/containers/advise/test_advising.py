@@ -92,7 +92,7 @@ def test_memory_that_is_not_known_is_left_alone_and_said():
 def test_a_history_of_a_few_intervals_advises_to_leave_things_alone(intervals):
     (row,) = advised(trace(np.full((1, intervals), 0.5), np.full((1, intervals), 50.0 * MIB))).rows
     assert row.verdict == "leave"
-    assert f"Only {intervals} samples" in row.reason
+    assert f"Only {intervals} sample" in row.reason
 
 
 def test_a_container_that_appears_late_is_sized_by_what_it_did():
