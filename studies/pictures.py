@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import altair as alt
 import pandas as pd
 
+from lab.charts.drawing import named
 from lab.charts.palette import SERIES, USAGE
 from lab.charts.validation import VERDICTS, scatter
 from lab.containers.validate.rule import QUANTITIES
@@ -83,8 +85,7 @@ def advice(text: str) -> alt.HConcatChart:
         known = frame[["set", "candidate"]].assign(value=pd.to_numeric(values, errors="coerce"))
         x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False, nice=True))
         charts.append(_marks(known, x, "set", "candidate", names, labels=not charts).properties(width=_WIDTH))
-    chart: alt.HConcatChart = alt.hconcat(*charts)
-    return chart
+    return alt.hconcat(*charts)
 
 
 def market(text: str) -> alt.Chart:
@@ -106,10 +107,8 @@ def schedulers(text: str) -> alt.LayerChart:
     title = "Ours divided by the source's; pale: within 10 %"
     x = alt.X("value:Q", title=title, scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~g"))
     near = alt.Chart(pd.DataFrame({"value": [0.9], "most": [1.1]})).mark_rect(color=USAGE, opacity=0.25)
-    chart: alt.LayerChart = near.encode(x=x, x2="most:Q") + _marks(
-        rows.dropna(), x, "policy", "of", list(headings)
-    )
-    return chart.properties(padding=_PADDING)
+    marks = _marks(rows.dropna(), x, "policy", "of", list(headings))
+    return (near.encode(x=x, x2="most:Q") + marks).properties(padding=_PADDING)
 
 
 def against_goals(text: str) -> alt.LayerChart:
@@ -131,8 +130,7 @@ def against_goals(text: str) -> alt.LayerChart:
     x = alt.X("value:Q", title="Error divided by its goal; pale: reached")
     near = alt.Chart(pd.DataFrame({"value": [0.0], "most": [1.0]})).mark_rect(color=USAGE, opacity=0.15)
     marks = _marks(rows, x, "asked", "verdict", ["reached", "missed"])
-    chart: alt.LayerChart = near.encode(x=x, x2="most:Q") + marks
-    return chart.properties(padding=_PADDING)
+    return (near.encode(x=x, x2="most:Q") + marks).properties(padding=_PADDING)
 
 
 def detection(text: str) -> alt.Chart:
@@ -192,17 +190,10 @@ def failovers(text: str) -> alt.LayerChart:
         .encode(
             x=alt.X("testbed:Q", title="Testbed, ms", scale=scale, axis=axis),
             y=alt.Y("twin:Q", title="Twin, ms", scale=scale, axis=axis),
-            color=alt.Color(
-                "quantity:N",
-                title=None,
-                scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])),
-                legend=alt.Legend(orient="top"),
-            ),
-            shape=alt.Shape("quantity:N", scale=alt.Scale(domain=names), legend=None),
+            **_looks("quantity", names),
         )
     )
-    chart: alt.LayerChart = equal.encode(x="testbed:Q", y="twin:Q") + points
-    return chart.properties(padding=_PADDING)
+    return (equal.encode(x="testbed:Q", y="twin:Q") + points).properties(padding=_PADDING)
 
 
 def goodput(text: str) -> alt.Chart:
@@ -269,7 +260,7 @@ def _marks(
     rows: pd.DataFrame, x: alt.X, row: str, mark: str, names: Sequence[str], *, labels: bool = True
 ) -> alt.Chart:
     """Draw each value as a mark. row, mark: columns of its row and of its name, which is one of `names`."""
-    chart: alt.Chart = (
+    return (
         alt.Chart(rows.dropna(), width=3 * _WIDTH, height=alt.Step(_ROW))
         .mark_point(filled=True, size=70, opacity=0.8)
         .encode(
@@ -280,16 +271,17 @@ def _marks(
                 scale=alt.Scale(domain=list(dict.fromkeys(rows[row]))),
                 axis=alt.Axis(grid=True, labelLimit=320, labels=labels, ticks=labels),
             ),
-            color=alt.Color(
-                f"{mark}:N",
-                title=None,
-                scale=alt.Scale(domain=list(names), range=list(SERIES[: len(names)])),
-                legend=alt.Legend(orient="top"),
-            ),
-            shape=alt.Shape(f"{mark}:N", scale=alt.Scale(domain=list(names)), legend=None),
+            **_looks(mark, names),
         )
     )
-    return chart
+
+
+def _looks(
+    field: str, names: Sequence[str], colors: Sequence[str] = SERIES
+) -> dict[str, alt.Color | alt.Shape]:
+    """Return the channels that give each of the names its colour and its shape."""
+    shape = alt.Shape(f"{field}:N", scale=alt.Scale(domain=list(names)), legend=None)
+    return {"color": named(field, dict(zip(names, cycle(colors), strict=False))), "shape": shape}
 
 
 def ratios(text: str) -> alt.LayerChart:
@@ -304,25 +296,17 @@ def ratios(text: str) -> alt.LayerChart:
     )
     near = alt.Chart(pd.DataFrame({"ratio": [0.5], "most": [2.0]})).mark_rect(color=USAGE, opacity=0.15)
     same = alt.Chart(pd.DataFrame({"ratio": [1.0]})).mark_rule(color=USAGE, strokeDash=[4, 3])
-    verdicts = [str(verdict) for verdict in _COLORS]
     points = (
         alt.Chart(frame)
         .mark_point(filled=True, size=70, opacity=0.7)
         .encode(
             x=x,
             y=alt.Y("experiment:N", title=None, sort=rows, axis=alt.Axis(grid=True, labelLimit=220)),
-            color=alt.Color(
-                "verdict:N",
-                title=None,
-                scale=alt.Scale(domain=verdicts, range=list(_COLORS.values())),
-                legend=alt.Legend(orient="top"),
-            ),
-            shape=alt.Shape("verdict:N", scale=alt.Scale(domain=verdicts), legend=None),
+            **_looks("verdict", list(map(str, _COLORS)), list(_COLORS.values())),
         )
     )
     layers = [near.encode(x=x, x2="most:Q"), same.encode(x=x), points]
-    chart: alt.LayerChart = alt.LayerChart(layer=layers, width=3 * _WIDTH, height=_ROW * len(rows))
-    return chart
+    return alt.LayerChart(layer=layers, width=3 * _WIDTH, height=_ROW * len(rows))
 
 
 def _ratios(text: str) -> Iterator[dict[str, object]]:
@@ -354,8 +338,7 @@ def fidelity(text: str) -> alt.ConcatChart:
             unit = "share" if quantity.unit == "1" else quantity.unit
             panel = scatter(rows, quantity.title, unit, quantity.relative)
             panels.append(panel.properties(width=_WIDTH, height=_WIDTH))
-    chart: alt.ConcatChart = alt.concat(*panels, columns=_COLUMNS)
-    return chart
+    return alt.concat(*panels, columns=_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)

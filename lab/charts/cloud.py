@@ -62,8 +62,7 @@ def pareto(frame: pd.DataFrame, *, deadline_h: float, budget_usd: float) -> alt.
         *_intervals(points, frame, near),
         _points(points, x, y).add_params(near),
     ]
-    chart: alt.LayerChart = alt.LayerChart(layer=layers, height=430)
-    return chart
+    return alt.LayerChart(layer=layers, height=430)
 
 
 def _time(field: str, frame: pd.DataFrame) -> alt.X:
@@ -84,7 +83,7 @@ def _points(base: alt.Chart, x: alt.X, y: alt.Y) -> alt.Chart:
     names = list(_LOOKS)
     colors, shapes, sizes = ([look[part] for look in _LOOKS.values()] for part in range(3))
     legend = alt.Legend(orient="top", columns=2, symbolOpacity=1, symbolSize=110)
-    chart: alt.Chart = base.mark_point(filled=True, opacity=0.9).encode(
+    return base.mark_point(filled=True, opacity=0.9).encode(
         x=x,
         y=y,
         color=alt.Color(
@@ -109,7 +108,6 @@ def _points(base: alt.Chart, x: alt.X, y: alt.Y) -> alt.Chart:
             alt.Tooltip("price_usd_h:Q", title="price ($/h)", format=".3f"),
         ],
     )
-    return chart
 
 
 def _intervals(base: alt.Chart, frame: pd.DataFrame, near: alt.Parameter) -> list[alt.Chart]:
@@ -163,10 +161,9 @@ def trials(frame: pd.DataFrame, objective: Objective, take: str) -> alt.LayerCha
             alt.Tooltip("why:N", title="because"),
         ],
     )
-    chart: alt.LayerChart = alt.LayerChart(
+    return alt.LayerChart(
         layer=[line.encode(y=alt.Y("best:Q", title=title, scale=scale, axis=axis)), points], height=260
     )
-    return chart
 
 
 def moved_prices(frame: pd.DataFrame, chosen: float) -> alt.LayerChart:
@@ -202,5 +199,4 @@ def moved_prices(frame: pd.DataFrame, chosen: float) -> alt.LayerChart:
         )
     )
     rule = alt.Chart(pd.DataFrame({"factor": [chosen]})).mark_rule(strokeDash=[6, 4], color=USAGE)
-    chart: alt.LayerChart = alt.LayerChart(layer=[lines, rule.encode(x=x)], height=260)
-    return chart
+    return alt.LayerChart(layer=[lines, rule.encode(x=x)], height=260)

@@ -92,7 +92,7 @@ def _lines(
     frame: pd.DataFrame, looks: Sequence[Shown], x: str, x_title: str, y: str, y_title: str, log: bool = False
 ) -> alt.Chart:
     scale = alt.Scale(type="log") if log else alt.Scale(nice=False)
-    chart: alt.Chart = (
+    return (
         alt.Chart(frame, height=240 + legend_px([look.title for look in looks]), width=_WIDTH)
         .mark_line(interpolate="step-after", strokeWidth=1.8)
         .encode(
@@ -102,7 +102,6 @@ def _lines(
             **by_title(looks),
         )
     )
-    return chart
 
 
 def _fairness(looks: Sequence[Shown]) -> pd.DataFrame:
@@ -146,7 +145,7 @@ def _gantt(run: Run) -> pd.DataFrame | None:
 
 
 def _bars(frame: pd.DataFrame) -> alt.Chart:
-    chart: alt.Chart = (
+    return (
         alt.Chart(frame, height=alt.Step(22), width=_WIDTH)
         .mark_bar(opacity=0.7, stroke="white")
         .encode(
@@ -162,4 +161,3 @@ def _bars(frame: pd.DataFrame) -> alt.Chart:
             ],
         )
     )
-    return chart

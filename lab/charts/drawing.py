@@ -44,7 +44,7 @@ def workload(frame: pd.DataFrame, start_s: float = 0.0) -> alt.Chart:
         scale=alt.Scale(domain=names, range=list(AREAS[: len(names)])),
         legend=alt.Legend(orient="top", columns=6, labelLimit=180),
     )
-    chart: alt.Chart = base.encode(
+    return base.encode(
         x=Time((0.0, float(frame["at_s"].max())), start_s=start_s).of("at_s"),
         y=left("cpu_cores", "CPU demand (cores)", stacked=True),
         color=color,
@@ -54,7 +54,6 @@ def workload(frame: pd.DataFrame, start_s: float = 0.0) -> alt.Chart:
             alt.Tooltip("cpu_cores:Q", title="CPU (cores)", format=".3f"),
         ],
     )
-    return chart
 
 
 def limit_and_use(
@@ -90,8 +89,7 @@ def limit_and_use(
         layers.append(_marks(events, time, y))
     layers.extend(_hover(base, x, y, quantity, unit, color))
     # The labels of the time axis need extra height; with it, all plots are equally high.
-    chart: alt.LayerChart = alt.LayerChart(layer=layers, height=178 if time.labels else 132)
-    return chart
+    return alt.LayerChart(layer=layers, height=178 if time.labels else 132)
 
 
 _QUANTITIES = {
@@ -101,7 +99,7 @@ _QUANTITIES = {
 
 
 def _strip(spans: pd.DataFrame, time: Time) -> alt.Chart:
-    chart: alt.Chart = (
+    return (
         alt.Chart(spans.assign(share=spans["throttled"] / spans["periods"]))
         .mark_rect(color=THROTTLED, clip=True)
         .encode(
@@ -119,12 +117,11 @@ def _strip(spans: pd.DataFrame, time: Time) -> alt.Chart:
             ],
         )
     )
-    return chart
 
 
 def _marks(events: pd.DataFrame, time: Time, y: alt.Scale) -> alt.Chart:
     kinds = list(EVENTS)
-    chart: alt.Chart = (
+    return (
         alt.Chart(events.assign(what=events["kind"].map({kind: look.text for kind, look in EVENTS.items()})))
         .mark_point(size=70, filled=True, opacity=0.95)
         .encode(
@@ -147,7 +144,6 @@ def _marks(events: pd.DataFrame, time: Time, y: alt.Scale) -> alt.Chart:
             ],
         )
     )
-    return chart
 
 
 def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, unit: str, color: str) -> list[alt.Chart]:
@@ -182,7 +178,7 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
     of the widest policy."""
     inside = frame.loc[frame["share"] <= 0.995, "slack"]
     low, high = float(min(0.0, inside.min())), 1.03 * float(max(inside.max(), 1e-6))
-    chart: alt.Chart = (
+    return (
         alt.Chart(frame, height=320)
         .mark_line(clip=True, strokeWidth=2.2)
         .encode(
@@ -197,7 +193,6 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
             **by_title(runs),
         )
     )
-    return chart
 
 
 def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
@@ -207,7 +202,7 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
     colors = alt.Scale(domain=titles, range=[look.color for look in runs])
     strength = alt.Scale(domain=[0, float(frame["share"].max())], range=[0, 1])
     rows = alt.Axis(labelLimit=160, ticks=False, domain=False)
-    chart: alt.Chart = (
+    return (
         alt.Chart(frame, height=130 + 30 * len(runs))
         .mark_rect()
         .encode(
@@ -234,7 +229,6 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
             ],
         )
     )
-    return chart
 
 
 def by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:

@@ -70,23 +70,17 @@ def ladders(frame: pd.DataFrame) -> alt.Chart:
     Columns: nccl, at_s (s after the last progress), what (`sends again`, `gives up`).
     """
     kinds = ["sends again", "gives up"]
-    chart: alt.Chart = (
+    return (
         alt.Chart(frame, height=alt.Step(34))
         .mark_point(filled=True, size=70, opacity=0.9)
         .encode(
             x=alt.X("at_s:Q", title="After the last progress (s)", scale=alt.Scale(type="log")),
             y=alt.Y("nccl:N", title=None, sort=None),
-            color=alt.Color(
-                "what:N",
-                title=None,
-                scale=alt.Scale(domain=kinds, range=[SERIES[0], _BROKEN]),
-                legend=alt.Legend(orient="top"),
-            ),
+            color=named("what", dict(zip(kinds, (SERIES[0], _BROKEN), strict=True))),
             shape=alt.Shape("what:N", scale=alt.Scale(domain=kinds, range=["circle", "cross"]), legend=None),
             tooltip=["nccl:N", "what:N", alt.Tooltip("at_s:Q", title="s", format=".3f")],
         )
     )
-    return chart
 
 
 def fleets(frame: pd.DataFrame, colors: Mapping[str, str]) -> tuple[alt.Chart, ...]:
@@ -229,7 +223,7 @@ def _marks(frame: pd.DataFrame, titles: Sequence[str]) -> alt.Chart:
     names, colors, shapes = (list(part) for part in zip(*_STEPS.values(), strict=True))
     scale, axis = logarithmic_axis(frame["after_s"])
     legend = alt.Legend(orient="top", columns=2, labelLimit=260)
-    chart: alt.Chart = (
+    return (
         alt.Chart(frame, width=_WIDTH, height=alt.Step(34))
         .mark_point(filled=True, size=110, opacity=0.9)
         .encode(
@@ -248,7 +242,6 @@ def _marks(frame: pd.DataFrame, titles: Sequence[str]) -> alt.Chart:
             tooltip=["title:N", "step:N", alt.Tooltip("after:N", title="after")],
         )
     )
-    return chart
 
 
 def by_fault_length(frame: pd.DataFrame) -> alt.FacetChart:
@@ -270,5 +263,4 @@ def by_fault_length(frame: pd.DataFrame) -> alt.FacetChart:
             strokeDash=alt.StrokeDash("scheme:N", legend=None),
         )
     )
-    chart: alt.FacetChart = lines.facet(facet=alt.Facet("nccl:N", title="NCCL", sort=None), columns=2)
-    return chart
+    return lines.facet(facet=alt.Facet("nccl:N", title="NCCL", sort=None), columns=2)

@@ -70,7 +70,7 @@ def over_all(looks: Sequence[Shown]) -> Iterator[Figure]:
 def _offers(run: Run, time: alt.X) -> alt.Chart:
     frame = _hours(run.frame("market"))
     there = frame[frame["available"] >= run.manifest["spec"]["cloud"]["job"]["machines"]]
-    chart: alt.Chart = (
+    return (
         alt.Chart(there, height=38 * frame["zone"].nunique() + 130, width=_WIDTH)
         .mark_bar(clip=True)
         .encode(
@@ -93,7 +93,6 @@ def _offers(run: Run, time: alt.X) -> alt.Chart:
             ],
         )
     )
-    return chart
 
 
 def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:

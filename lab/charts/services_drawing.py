@@ -118,7 +118,7 @@ def fates(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
     colors = {FATES[status]: _FATE_COLORS[status] for status in present}
     titles = [look.title for look in runs if (frame["title"] == look.title).any()]
     data = frame.assign(fate=frame["status"].map(FATES), order=frame["status"].map(list(FATES).index))
-    chart: alt.Chart = (
+    return (
         alt.Chart(data, height=115 + 30 * len(titles))
         .mark_bar(height={"band": 0.7})
         .encode(
@@ -138,7 +138,6 @@ def fates(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
             ],
         )
     )
-    return chart
 
 
 _FATE_COLORS = {"timed_out": "#E69F00", "dropped": "#D55E00", "failed": "#7A4B9E", "pending": USAGE}
@@ -149,7 +148,7 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
     # The first hundredth would stretch the axis over decades that nobody looks at.
     inside = frame[frame["share"] >= 0.01]
     scale, axis = logarithmic_axis(inside["latency_s"])
-    chart: alt.Chart = (
+    return (
         alt.Chart(inside.assign(latency=inside["latency_s"].map(duration)), height=_HEIGHT)
         .mark_line(clip=True, strokeWidth=2.2)
         .encode(
@@ -164,7 +163,6 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
             **by_title(runs),
         )
     )
-    return chart
 
 
 def waiting(frame: pd.DataFrame) -> alt.Chart:
@@ -183,19 +181,14 @@ def waiting(frame: pd.DataFrame) -> alt.Chart:
         long["key"].map({key: pair[at] for key, pair in kinds.items()}) for at in (0, 1)
     )
     long["text"] = [*map(duration, long["seconds"])]
-    chart: alt.Chart = (
+    return (
         alt.Chart(long, height=max(_HEIGHT, 34 * len(frame)))
         .mark_bar()
         .encode(
             x=alt.X("seconds:Q", title="Time on the critical path (s), mean per request"),
             y=alt.Y("service:N", title=None, sort=[*frame["service"]], axis=alt.Axis(labelLimit=200)),
             yOffset=alt.YOffset("of:N", sort=["slowest 1 %", "typical"]),
-            color=alt.Color(
-                "does:N",
-                title=None,
-                scale=alt.Scale(domain=["waits", "works"], range=[THROTTLED, USAGE]),
-                legend=alt.Legend(orient="top", columns=1),
-            ),
+            color=named("does", {"waits": THROTTLED, "works": USAGE}, columns=1),
             opacity=alt.Opacity(
                 "of:N",
                 title=None,
@@ -210,7 +203,6 @@ def waiting(frame: pd.DataFrame) -> alt.Chart:
             ],
         )
     )
-    return chart
 
 
 def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.LayerChart:
@@ -250,13 +242,12 @@ def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.Laye
     text = (
         alt.Chart(whole).mark_text(align="left", dx=5, fontSize=12, color=INK).encode(x=x, y=y, text="text:N")
     )
-    chart: alt.LayerChart = alt.LayerChart(layer=[bars, text], height=max(_HEIGHT, 30 * len(runs)))
-    return chart
+    return alt.LayerChart(layer=[bars, text], height=max(_HEIGHT, 30 * len(runs)))
 
 
 def offered(frame: pd.DataFrame) -> alt.Chart:
     """Return the requests per second that clients will send. Columns: at_s, rps."""
-    chart: alt.Chart = (
+    return (
         alt.Chart(frame, height=200)
         .mark_area(interpolate="step-after", color=USAGE, opacity=0.5, line={"color": USAGE})
         .encode(
@@ -268,7 +259,6 @@ def offered(frame: pd.DataFrame) -> alt.Chart:
             ],
         )
     )
-    return chart
 
 
 def _with_data(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> list[Shown]:

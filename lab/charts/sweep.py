@@ -43,7 +43,7 @@ def bars(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerCha
 def heat(frame: pd.DataFrame, across: str, down: str, metric: str, title: str) -> alt.Chart:
     """Draw a metric's mean over two keys. Columns: the keys and the metric."""
     named = frame.rename(columns={across: "x", down: "y", metric: "mean"})
-    chart: alt.Chart = (
+    return (
         alt.Chart(named, height=_HEIGHT)
         .mark_rect()
         .encode(
@@ -53,7 +53,6 @@ def heat(frame: pd.DataFrame, across: str, down: str, metric: str, title: str) -
             tooltip=["x:N", "y:N", "mean:Q"],
         )
     )
-    return chart
 
 
 def pareto(frame: pd.DataFrame, one: str, two: str, titles: tuple[str, str]) -> alt.LayerChart:

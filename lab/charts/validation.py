@@ -83,7 +83,7 @@ def _stacked(frame: pd.DataFrame, titles: Mapping[str, str]) -> list[alt.Chart]:
 
 def _lines(frame: pd.DataFrame, title: str, time: Time, *, first: bool) -> alt.Chart:
     color = named("backend", COLORS)
-    chart: alt.Chart = (
+    return (
         alt.Chart(frame, height=_HEIGHT + first * _LEGEND + time.labels * _AXIS)
         .mark_line(interpolate="step-before", strokeWidth=1.8, clip=True)
         .encode(
@@ -100,7 +100,6 @@ def _lines(frame: pd.DataFrame, title: str, time: Time, *, first: bool) -> alt.C
             ],
         )
     )
-    return chart
 
 
 def scatter(frame: pd.DataFrame, quantity: str, unit: str, band: float | None) -> alt.LayerChart:
@@ -153,5 +152,4 @@ def scatter(frame: pd.DataFrame, quantity: str, unit: str, band: float | None) -
             ],
         )
     )
-    chart: alt.LayerChart = alt.LayerChart(layer=layers, height=300, title=quantity)
-    return chart
+    return alt.LayerChart(layer=layers, height=300, title=quantity)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from studies.experiments.measures import Pick, change, difference, mean, percent, scaled
-from studies.experiments.model import Case, Change, Edit, Experiment, Figure, Measure, figures, written
+from studies.experiments.model import Case, Change, Experiment, Figure, Measure, figures, written
 
 _KIND, _PROFILE = "fabric.faults.kind", "fabric.retry_profile"
 _MANY, _QUIET = {_KIND: "round_robin"}, {_KIND: "none"}
@@ -64,8 +64,7 @@ def _in_every_fabric(title: str, **sections: dict[str, float]) -> Change:
         fabrics = [fabric | {"values": sections} for fabric in raw["vary"]["fabric"]]
         return raw | {"vary": {"fabric": fabrics}}
 
-    edited: Edit = edit
-    return Change(title, of_scenario=edited)
+    return Change(title, of_scenario=edit)
 
 
 def _varying(title: str, cv: float) -> Change:
@@ -79,11 +78,8 @@ def _varying(title: str, cv: float) -> Change:
 
 
 _T1_JOBS: dict[str, tuple[str, dict[str, Any]]] = {
-    "resnet101": ("ResNet101, data parallel", {"fabric.training.parameters": 44500000.0}),
-    "gpt2_dp": (
-        "GPT-2, data parallel",
-        {"fabric.training.parameters": 124000000.0, "fabric.training.data": 4},
-    ),
+    "resnet101": ("ResNet101, data parallel", {"fabric.training.parameters": 44.5e6}),
+    "gpt2_dp": ("GPT-2, data parallel", {"fabric.training.parameters": 124e6, "fabric.training.data": 4}),
     "gpt2_pp": ("GPT-2, pipeline parallel", {"fabric.training.pipeline": 4}),
     "gpt2_pp_tp": ("GPT-2, pipeline and tensor parallel", {"fabric.training.tensor": 2}),
 }
@@ -120,27 +116,11 @@ _THEN = "Accuracy when the undisturbed job ends"
 
 def _t2(profile: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     many, single, quiet = ({**kind, **profile} for kind in (_MANY, _SINGLE, _QUIET))
-    yield (
-        "many_thorn",
-        "Job time, THORN with many faults against none",
-        "%",
-        2,
-        _slower("thorn", _MANY, profile),
-    )
-    yield (
-        "single_stuck",
-        "Standstill after a single fault, checkpoints alone",
-        "s",
-        0,
-        mean("stuck_s", Pick("none", single)),
-    )
-    yield (
-        "many_kept",
-        "Work done with many faults, checkpoints alone",
-        "%",
-        1,
-        percent("kept_share", Pick("none", many)),
-    )
+    slower, stuck = _slower("thorn", _MANY, profile), mean("stuck_s", Pick("none", single))
+    kept = percent("kept_share", Pick("none", many))
+    yield "many_thorn", "Job time, THORN with many faults against none", "%", 2, slower
+    yield "single_stuck", "Standstill after a single fault, checkpoints alone", "s", 0, stuck
+    yield "many_kept", "Work done with many faults, checkpoints alone", "%", 1, kept
     for key, title, scheme, where in (
         ("quiet", "no faults", "none", quiet),
         ("thorn", "THORN, many faults", "thorn", many),
@@ -177,16 +157,10 @@ def _iterations(profile: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     for key, (title, where) in _T3_JOBS.items():
         with_faults, without = (Pick("thorn", {**where, **kind, **profile}) for kind in (_MANY, _QUIET))
         for share in (90, 95):
-            metric = f"iteration_p{share}_s"
+            metric, text = f"iteration_p{share}_s", f"{title}: added at p{share}"
             added = scaled(1000, difference(metric, with_faults, without))
-            yield f"{key}_p{share}_ms", f"{title}: added at p{share}", "ms", 1, added
-            yield (
-                f"{key}_p{share}",
-                f"{title}: added at p{share}",
-                "%",
-                1,
-                change(metric, with_faults, without),
-            )
+            yield f"{key}_p{share}_ms", text, "ms", 1, added
+            yield f"{key}_p{share}", text, "%", 1, change(metric, with_faults, without)
         usual = scaled(1000, mean("iteration_p50_s", without))
         yield f"{key}_usual", f"{title}: iteration without faults", "ms", 0, usual
 
@@ -246,27 +220,12 @@ def _t4(profile: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     where = {_SIZE: _SIZES["2 GB"], **profile}
     reduce = {_OPERATION: "all_reduce", **_QUIET, **where}
     faulty = Pick("thorn", {**reduce, **_MANY})
-    yield (
-        "lost_reduce",
-        "Bus bandwidth lost, 2 GB, all-reduce",
-        "%",
-        2,
-        scaled(-1, change(_BUS, faulty, Pick("thorn", reduce))),
-    )
-    yield (
-        "lost_bond",
-        "Bus bandwidth lost with a bond, 2 GB, worst operation",
-        "%",
-        2,
-        _worst(change, _BUS, "bond", where),
-    )
-    yield (
-        "overlay",
-        "Bus bandwidth with the overlay against without it, 2 GB, all-reduce",
-        "%",
-        2,
-        change(_BUS, Pick("thorn", reduce), Pick("none", reduce)),
-    )
+    thorn = Pick("thorn", reduce)
+    lost, bond = scaled(-1, change(_BUS, faulty, thorn)), _worst(change, _BUS, "bond", where)
+    title = "Bus bandwidth with the overlay against without it, 2 GB, all-reduce"
+    yield "lost_reduce", "Bus bandwidth lost, 2 GB, all-reduce", "%", 2, lost
+    yield "lost_bond", "Bus bandwidth lost with a bond, 2 GB, worst operation", "%", 2, bond
+    yield "overlay", title, "%", 2, change(_BUS, thorn, Pick("none", reduce))
 
 
 T4 = Experiment(

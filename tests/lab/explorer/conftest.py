@@ -172,8 +172,14 @@ def entrance():
 
 
 @pytest.fixture
-def page(context, address, entrance):
+def blank(context):
+    """A page on which nothing is open yet."""
     opened = context.new_page()
-    opened.goto(f"{address}/{entrance}")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def page(blank, address, entrance):
+    blank.goto(f"{address}/{entrance}")
+    return blank

@@ -25,7 +25,8 @@ def answered(page):
     return page.get_by_role("heading", name="Why this one")
 
 
-def test_from_one_click_to_a_cluster_and_what_if_its_price_moves(page, address):
+def test_from_one_click_to_a_cluster_and_what_if_its_price_moves(blank, address):
+    page = blank
     ask_from_home(page, address, "Recommend a cluster")
     expect(answered(page)).to_be_visible()
     expect(page).to_have_url(re.compile(r"/cloud\?cloud_asked=yes"))

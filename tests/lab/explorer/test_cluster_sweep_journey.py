@@ -15,7 +15,8 @@ playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests
 expect = playwright.expect
 
 
-def test_from_one_click_to_more_servers_beside(page, address):
+def test_from_one_click_to_more_servers_beside(blank, address):
+    page = blank
     ask_from_home(page, address, "Schedule a queue of jobs")
     expect(page.get_by_role("heading", name="Side by side")).to_be_visible()
     table = page.locator("table.tb-table")
@@ -35,7 +36,8 @@ def test_from_one_click_to_more_servers_beside(page, address):
     no_traceback(page)
 
 
-def test_a_sweep_of_the_store_is_drawn(page, address, shown_store):
+def test_a_sweep_of_the_store_is_drawn(blank, address, shown_store):
+    page = blank
     sweep(plan(), RunStore(shown_store), Local(1))
     page.goto(f"{address}/sweep")
     expect(page.get_by_text("Ended. 16 of 16 runs.")).to_be_visible()

@@ -5,7 +5,7 @@ import pytest
 from lab.explorer import html
 from lab.explorer.advise_results import VERDICTS
 from tests.lab.explorer.contrast import weak
-from tests.lab.explorer.journey import MARKS, PATIENCE_S, no_traceback
+from tests.lab.explorer.journey import MARKS, no_traceback
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
@@ -13,11 +13,11 @@ expect = playwright.expect
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_enough_contrast(browser, address, scheme):
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
-    context.set_default_timeout(PATIENCE_S * 1000)
+def test_text_has_enough_contrast(blank, address, scheme):
+    page = blank
+    page.emulate_media(color_scheme=scheme)
+    assert page.evaluate(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
     for path, heading in (("services?app=teastore", "Calls between"), ("cloud?cloud_asked=yes", "What if")):
-        page = context.new_page()
         page.goto(f"{address}/{path}")
         expect(page.get_by_role("heading", name=heading)).to_be_visible()
         expect(page.get_by_test_id("stVegaLiteChart").first.locator("svg")).to_be_visible()
@@ -26,7 +26,6 @@ def test_text_has_enough_contrast(browser, address, scheme):
         page.get_by_role("link", name="Home").focus()
         page.keyboard.press("Tab")
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    context.close()
 
 
 def test_a_phone_shows_a_row_of_verdicts_as_a_card(browser):
@@ -41,13 +40,12 @@ def test_a_phone_shows_a_row_of_verdicts_as_a_card(browser):
     page.close()
 
 
-def test_a_phone_in_the_dark_shows_the_questions_one_below_the_other(browser, address):
-    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
-    context.set_default_timeout(PATIENCE_S * 1000)
-    page = context.new_page()
+def test_a_phone_in_the_dark_shows_the_questions_one_below_the_other(blank, address):
+    page = blank
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme="dark")
     page.goto(address)
     first, second = (page.get_by_role("button", name=name) for name in ("Replay a", "Break a link"))
     expect(second).to_be_visible()
     assert first.bounding_box()["y"] < second.bounding_box()["y"]
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    context.close()

@@ -27,7 +27,8 @@ expect = playwright.expect
 EVIL = "![x](https://evil.example/x.png) [y](https://evil.example) https://evil.example www.evil.example"
 
 
-def test_an_address_brings_neither_link_nor_image(page, address):
+def test_an_address_brings_neither_link_nor_image(blank, address):
+    page = blank
     query = urlencode({"recording": EVIL, "policies": EVIL, "budget": EVIL, "container": EVIL, "runs": EVIL})
     for path in ("containers", "services?app=evil&" + urlencode({"app": EVIL, "arrivals": EVIL})):
         page.goto(f"{address}/{path}{'&' if '?' in path else '?'}{query}")
@@ -49,7 +50,8 @@ def workers() -> set[int]:
     return found
 
 
-def test_who_closes_the_tab_leaves_no_worker_behind(page, address):
+def test_who_closes_the_tab_leaves_no_worker_behind(blank, address):
+    page = blank
     before = workers()
     page.goto(f"{address}/containers")
     page.get_by_role("combobox", name="Trace").click()
@@ -67,7 +69,8 @@ def test_who_closes_the_tab_leaves_no_worker_behind(page, address):
     assert not workers() & begun
 
 
-def test_one_click_shows_what_follows_a_fault_of_a_fabric(page, address):
+def test_one_click_shows_what_follows_a_fault_of_a_fabric(blank, address):
+    page = blank
     ask_from_home(page, address, "Break a link")
     expect(page.get_by_role("heading", name="What follows")).to_be_visible()
     expect(chart(page)).to_be_visible()
