@@ -155,7 +155,7 @@ def _record(request: Request, duration_s: float, path: Path) -> None:
         interval_s=request.interval_s,
         duration_s=duration_s,
         logs=path.parent / f"{path.stem}.logs",
-        meetings=bool(_distributed(request)),
+        meetings=[request.specs[index].name for ranks in _distributed(request) for index in ranks],
     )
     failed = [
         name

@@ -7,7 +7,7 @@ sockets of recorded processes. Source: proc(5), /proc/PID/fd and /proc/PID/net/t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -19,16 +19,16 @@ class _Group(Protocol):
 
 
 class Meetings:
-    """The meetings of containers in these groups."""
+    """The meetings of containers with each other. groups: container's name → its cgroup."""
 
-    def __init__(self, groups: Sequence[_Group]) -> None:
+    def __init__(self, groups: Mapping[str, _Group]) -> None:
         self._groups = groups
-        self._met_s: dict[int, float] = {}
+        self._met_s: dict[str, float] = {}
 
     @property
-    def met_s(self) -> Mapping[int, float]:
-        """Return container's index → time at which it was first seen connected to another container, s since
-        the recording's start."""
+    def met_s(self) -> Mapping[str, float]:
+        """Return container's name → time at which it was first seen connected to another one, s since the
+        recording's start."""
         return self._met_s
 
     def look(self, at_s: float) -> None:
@@ -36,14 +36,14 @@ class Meetings:
         if len(self._met_s) == len(self._groups):
             return
         owner = {
-            ends: index
-            for index, group in enumerate(self._groups)
+            ends: name
+            for name, group in self._groups.items()
             for pid in group.pids()
             for ends in _connections(pid)
         }
-        for (local, remote), index in owner.items():
-            if owner.get((remote, local), index) != index:
-                self._met_s.setdefault(index, at_s)
+        for (local, remote), name in owner.items():
+            if owner.get((remote, local), name) != name:
+                self._met_s.setdefault(name, at_s)
 
 
 def _connections(pid: int) -> list[tuple[object, object]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -109,7 +109,7 @@ def record(
     on_tick: Callable[[Progress], None] | None = None,
     driver: Driver | None = None,
     identity: Identity | None = None,
-    meetings: bool = False,
+    meetings: Collection[str] = (),
 ) -> Recording:
     """Run the commands until all have ended or `duration_s` is over; return their use.
 
@@ -121,8 +121,8 @@ def record(
     on_tick: function called after each sample.
     driver: None: this machine's driver.
     identity: owner of the commands and their logs; None: this process's user, with all rights.
-    meetings: whether to look, at each sample, for connections between containers. The metadata then have
-        connected_s.NAME, the time of a container's first one since the start, s.
+    meetings: containers between which to look for connections, at each sample until all have one. The
+        metadata then have connected_s.NAME, the time of a container's first one since the start, s.
 
     When a command ends, the processes that it left are ended, too. Commands that run when `duration_s` is
     over get SIGTERM, then SIGKILL. Processes that left their cgroup are ended at the end. Commands find each
@@ -140,11 +140,10 @@ def record(
         escapes = _watched(containers, undo)
         undo.callback(lambda: stop(containers, lambda: interrupts.hurry))
         undo.callback(interrupts.shield)
-        met = Meetings([container.group for container in containers]) if meetings else None
+        met = Meetings({each.spec.name: each.group for each in containers if each.spec.name in meetings})
         measured = _measure(containers, escapes, met, interval_s, duration_s, logs, stdout, on_tick)
     recording = _recording(containers, measured, app, interval_s, network_mode, driver.version, escapes.count)
-    for index, at_s in (met.met_s if met else {}).items():
-        recording.metadata[f"connected_s.{specs[index].name}"] = f"{at_s:g}"
+    recording.metadata.update({f"connected_s.{name}": f"{at_s:g}" for name, at_s in met.met_s.items()})
     return recording
 
 
@@ -212,7 +211,7 @@ def _pids(containers: Iterable[Container]) -> set[int]:
 def _measure(
     containers: Sequence[Container],
     escapes: Escapes,
-    met: Meetings | None,
+    met: Meetings,
     interval_s: float,
     duration_s: float | None,
     logs: Path | None,
@@ -231,8 +230,7 @@ def _measure(
         last_tick is None or schedule.tick < last_tick
     ):
         _sample(containers, samples, schedule.wait())
-        if met is not None:
-            met.look(schedule.tick * interval_s)
+        met.look(schedule.tick * interval_s)
         if schedule.tick * interval_s >= look_at_s:
             escapes.look()
             escapes.reap(_pids(containers))
