@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
     """Measure and return a calibration. Raises BackendError if this machine cannot, with nothing left."""
     times_s: dict[str, list[float]] = {f"{what}_x{gpus}_s": [] for what in PHASES for gpus in SIZES}
     end_s: list[float] = []
-    beside: list[float] = []
+    beside: list[tuple[float, float]] = []
     half: list[float] = []
     speeds: dict[str, tuple[float, float]] = {}
     for label, batch in zip(STEPS, batches(), strict=True):
@@ -83,7 +84,7 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
         for what, took_s in _phases(batch).items():
             times_s[f"{what}_x{batch[0][1]}_s"] += took_s
         trained = _trained(batch, effort, alone=alone)
-        beside += trained.beside
+        beside.append(trained.beside)
         half += trained.half
         for gang, speed in zip(batch, trained.speeds, strict=True):
             if not all(map(math.isfinite, speed)):
@@ -101,9 +102,9 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
         {
             "machine.cores": Value(float(facts["cpus"]), "cores", "read from the system"),
             "machine.beside_starts": Value(
-                min(statistics.fmean(beside), 1.0),
+                min(sum(slowed for slowed, _ in beside) / sum(usual for _, usual in beside), 1.0),
                 "1",
-                "measured: speed of training while another job starts, relative to otherwise",
+                "measured: speed of training while another job starts, relative to the times between starts",
             ),
             "machine.lost_cores": Value(
                 GPU_CORES - works_cores,
@@ -152,13 +153,14 @@ def lost_cores(half: float) -> float:
 class _Trained:
     """How jobs train in parallel, by job.
 
-    speeds: steps per second between saves, and the time of a save, s. beside, half: speed while one more job
-    starts again and again, and at half the quota, relative to the usual speed; only of gangs of one.
+    speeds: steps per second between saves, and the time of a save, s. half: speed at half the quota, relative
+    to the usual speed. beside: speed while one more job starts, and in the times between its starts, both
+    relative to the usual speed, as the sum over the jobs. Of gangs of two, these are empty and 0.
     """
 
     speeds: list[tuple[float, float]]
-    beside: list[float]
     half: list[float]
+    beside: tuple[float, float] = (0.0, 0.0)
 
 
 def _trained(batch: Sequence[tuple[str, int]], effort: Effort, *, alone: bool) -> _Trained:
@@ -169,18 +171,21 @@ def _trained(batch: Sequence[tuple[str, int]], effort: Effort, *, alone: bool) -
         for job in jobs:
             _start(gangs, batch, job)
         if not alone:
-            return _Trained(_speeds(gangs, batch, effort, GPU_CORES)[0], [], [])
+            return _Trained(_speeds(gangs, batch, effort, GPU_CORES)[0], [])
         speeds, halved = _speeds(gangs, batch, effort, GPU_CORES, GPU_CORES / 2)
         for job in jobs:
             gangs.limit(job, GPU_CORES)
-        slowed, slowed_s = np.zeros(len(batch)), 0.0
+        # Starts and times without one take turns, because the machine's speed changes.
+        slowed, between, slowed_s, between_s = np.zeros(len(batch)), np.zeros(len(batch)), 0.0, 0.0
         while slowed_s < effort.seconds:
             steps, took_s = _steps_in(gangs, jobs, lambda: _start(gangs, batch, more))
             slowed, slowed_s = slowed + steps, slowed_s + took_s
             _stop(gangs, batch, more)
-    usual_s = [1 / per_s + save_s / _SAVES_EVERY for per_s, save_s in speeds]
+            steps, took_s = _steps_in(gangs, jobs, partial(_wait, gangs, batch, took_s))
+            between, between_s = between + steps, between_s + took_s
+    usual_s = np.array([1 / per_s + save_s / _SAVES_EVERY for per_s, save_s in speeds])
     half = [less / per_s for (less, _), (per_s, _) in zip(halved, speeds, strict=True)]
-    return _Trained(speeds, (slowed / slowed_s * usual_s).tolist(), half)
+    return _Trained(speeds, half, (float(slowed @ usual_s) / slowed_s, float(between @ usual_s) / between_s))
 
 
 def _speeds(
@@ -246,6 +251,12 @@ def _ends(batch: Sequence[tuple[str, int]]) -> list[float]:
             _until(gangs, batch, lambda job=job: gangs.look(job).done >= _SHORT)  # type: ignore[misc]
             ends.append(_until(gangs, batch, lambda job=job: not gangs.look(job).alive))  # type: ignore[misc]
     return ends
+
+
+def _wait(gangs: Gangs, batch: Sequence[tuple[str, int]], seconds: float) -> None:
+    """Wait, and look at all jobs as while one of them starts."""
+    end = time.monotonic() + seconds
+    _until(gangs, batch, lambda: time.monotonic() >= end)
 
 
 def _until(gangs: Gangs, batch: Sequence[tuple[str, int]], reached: Callable[[], bool]) -> float:

@@ -24,16 +24,20 @@ STEPS_PER_CORE_S = {name: 40.0 + 10 * place for place, name in enumerate(shipped
 
 @dataclass
 class Machine:
-    """Its clock, and the jobs that it runs."""
+    """Its clock, and the jobs that it runs. From the first start of job `slower_with` on, it has 0.85 of its
+    speed."""
 
     now_s: float = 0.0
     lives: list[Life] = field(default_factory=list)
+    slower_with: int = -1
+    pace: float = 1.0
 
     def monotonic(self) -> float:
         return self.now_s
 
     def sleep(self, passed_s: float) -> None:
         speed = BESIDE if any(life.begins_s > self.now_s for life in self.lives) else 1.0
+        speed *= self.pace
         self.now_s += passed_s
         for life in self.lives:
             if life.begins_s < self.now_s:
@@ -81,6 +85,8 @@ class Gangs:
         self.machine.lives.clear()
 
     def start(self, job: int, _servers: object, quota: float) -> None:
+        if job == self.machine.slower_with:
+            self.machine.pace = 0.85
         begins_s = self.machine.now_s + START_S * self.jobs[job].gpus
         self.lives[job] = Life(self.jobs[job], begins_s, quota)
         self.machine.lives.append(self.lives[job])
@@ -106,8 +112,7 @@ class Gangs:
 
 
 @pytest.fixture
-def calibration(monkeypatch):
-    """What the calibration says of the made-up machine."""
+def machine(monkeypatch):
     machine = Machine()
     monkeypatch.setattr(Gangs, "machine", machine, raising=False)
     monkeypatch.setattr(measure, "Gangs", Gangs)
@@ -117,6 +122,12 @@ def calibration(monkeypatch):
         "training",
         lambda name, gpus, steps, every: SimpleNamespace(name=name, gpus=gpus, steps=steps, every=every),
     )
+    return machine
+
+
+@pytest.fixture
+def calibration(machine):
+    """What the calibration says of the made-up machine."""
     return measure.calibrate("made up", measure.Effort(200.0), lambda *_: None)
 
 
@@ -134,6 +145,12 @@ def test_a_calibration_finds_speeds_lost_cores_and_saves(calibration):
         for gpus in (1, 2):
             assert values[f"training.{name}_x{gpus}"].value == pytest.approx(per_core_s / gpus, rel=0.02)
             assert values[f"saves.{name}_x{gpus}"].value == pytest.approx(SAVE_CORE_S, rel=0.02)
+
+
+def test_a_machine_that_became_slower_does_not_count_as_slowed_by_starts(machine):
+    machine.slower_with = len(STEPS_PER_CORE_S)  # the job that starts beside the others
+    values = measure.calibrate("made up", measure.Effort(200.0), lambda *_: None).values
+    assert values["machine.beside_starts"].value == pytest.approx(BESIDE, rel=0.05)
 
 
 def test_a_calibration_is_written_with_all_that_it_measured(calibration, tmp_path):
