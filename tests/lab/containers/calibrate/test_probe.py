@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -68,9 +69,19 @@ def test_both_looks_are_kept():
     assert (plain["core_speed_here"], plain["core_speed_calibrated"], plain["fits"]) == (2e6, 1e6, False)
 
 
-def test_a_core_has_about_the_speed_that_it_had_before():
-    first, second = machine.core_speed(0.1), machine.core_speed(0.1)
-    assert first == pytest.approx(second, rel=0.5)
+def test_a_core_s_speed_is_that_of_calls_that_nobody_slowed_down(monkeypatch):
+    cpu_s, calls = 0.0, 0
+
+    def hashed(_name, _password, _salt, iterations):
+        nonlocal cpu_s, calls
+        calls += 1
+        cpu_s += iterations / 2e6 * (3.0 if calls % 3 == 0 else 1.0)
+
+    clock = SimpleNamespace(monotonic=lambda: cpu_s, thread_time=lambda: cpu_s)
+    monkeypatch.setattr(machine, "time", clock)
+    monkeypatch.setattr(machine, "pbkdf2_hmac", hashed)
+    assert machine.core_speed(0.1) == pytest.approx(2e6)
+    assert calls > 3
 
 
 @pytest.mark.root
