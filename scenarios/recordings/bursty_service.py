@@ -14,6 +14,7 @@ import http.client
 import os
 import socket
 import socketserver
+import time
 import zlib
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -128,11 +129,23 @@ ROLES: dict[str, Callable[[tuple[str, int]], socketserver.BaseServer]] = {
 }
 
 
+def wait_for(role: str) -> None:
+    """Waits until a role listens, which may still be starting."""
+    for _ in range(600):
+        try:
+            return socket.create_connection(address(role)).close()
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError(f"no {role} at {address(role)} within a minute")
+
+
 def main() -> None:
-    """Serves one role until ended."""
+    """Serves one role until ended. The frontend listens once it can ask the others."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("role", choices=ROLES)
     role = parser.parse_args().role
+    for other in ("cache", "backend") if role == "frontend" else ():
+        wait_for(other)
     with ROLES[role](address(role)) as server:
         server.serve_forever()
 
