@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-import re
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -35,9 +34,6 @@ PARTS: dict[str, Callable[[bool, str], bool]] = {
     "vm": lambda real, text: "mark.vm" in text,
 }
 """Parts of `tools/test` by their marks: whether a file has tests of one, by its being REAL and its text."""
-
-JOURNEYS = re.compile(r"tests/lab/explorer/test_(\w*journey|server)")
-"""Files of tests with the explorer's server."""
 
 LONGEST_ID = 100
 """Characters of a text that becomes part of a test's name."""
@@ -124,24 +120,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.path}: no part of tools/test reads it for {item.name}")
         if real:
             item.add_marker(pytest.mark.real)
-        length = 0 if real else 3 if "browser" in kinds else 2 if "slow" in kinds else 1
+        length = 0 if real else 2 if kinds & {"browser", "slow"} else 1
         lengths[item.path] = max(length, lengths.get(item.path, 0))
     items.sort(key=lambda item: -lengths[item.path])
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Give a file to one worker, and all journeys: a browser and a server of the explorer serve them all."""
-    if config.option.dist != "loadfile":
-        return None
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return "journeys" if JOURNEYS.match(file) else file
-
-    return Scheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
