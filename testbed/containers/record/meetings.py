@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Protocol
 
-import psutil
-
 
 class _Group(Protocol):
     def pids(self) -> Collection[int]: ...
@@ -48,6 +46,8 @@ class Meetings:
 
 def _connections(pid: int) -> list[tuple[object, object]]:
     """Return the local and remote address of each established connection; none if the process has ended."""
+    import psutil  # of an extra that recordings without ranks do not need
+
     with suppress(psutil.Error):
         sockets = psutil.Process(pid).net_connections("tcp")
         return [(each.laddr, each.raddr) for each in sockets if each.status == psutil.CONN_ESTABLISHED]

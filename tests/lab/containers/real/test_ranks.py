@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from lab.containers.input.recording import Request
 from lab.containers.real.recorded import ranks_of
 from testbed.containers.host.container import ContainerSpec
@@ -37,3 +40,8 @@ def test_ranks_that_never_connected_are_said_not_to_wait() -> None:
 def test_a_rank_alone_waits_for_nobody() -> None:
     ranks, notes = ranks_of(Request("job", (spec("a", RANK="0", WORLD_SIZE="1"),)), {}, period_s=0.1)
     assert (ranks, notes) == (None, ())
+
+
+def test_only_jobs_with_ranks_need_psutil() -> None:
+    program = "import sys; sys.modules['psutil'] = None; import lab.containers.real.recorded"
+    subprocess.run([sys.executable, "-c", program], check=True)
