@@ -25,6 +25,7 @@ from lab.cli.options import (
     option,
     price_of,
     reader_options,
+    share,
     write,
 )
 from lab.cli.prometheus import DEFAULTS, Asked, asking, fetched
@@ -128,7 +129,7 @@ def advise(
     advised = api.advise(
         *given,
         policies=policies or None,
-        risk=_share(risk),
+        risk=share(risk, "--risk"),
         seeds=seeds,
         price={key: _number(value) for key, value in price_of(price).items()},
         hosts=shared,
@@ -178,14 +179,3 @@ def _number(text: str | None) -> str | float | None:
         return text if text is None else float(text)
     except ValueError:
         return text
-
-
-def _share(text: str) -> float:
-    """Return `5%` or `0.05` as a share. Raises ScenarioError."""
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = -1.0
-    if not 0 < share < 1:
-        raise ScenarioError(f"--risk {text}: expected a share above 0 and below 1, e.g. 5% or 0.05")
-    return share

@@ -34,6 +34,7 @@ from lab.cli import (
     profile,
     recommend,
     record,
+    reserve,
     run,
     runs,
     spot,
@@ -72,6 +73,7 @@ app.command("profile")(profile.profile)
 app.add_typer(predict.app, name="predict")
 app.command("recommend")(recommend.recommend)
 app.command("spot")(spot.spot)
+app.command("reserve")(reserve.reserve)
 app.add_typer(prices.app, name="prices")
 app.add_typer(measurements.app, name="measurements")
 app.command("whatif")(whatif.whatif)

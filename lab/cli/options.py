@@ -177,6 +177,19 @@ def positive(value: float | None) -> float | None:
     return value
 
 
+def share(text: str, name: str, *, zero: bool = False) -> float:
+    """Return `5%` or `0.05` as a share below 1. name: of the option. zero: whether 0 is allowed. Raises
+    ScenarioError."""
+    try:
+        part = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        part = -1.0
+    if not (0 < part < 1 or (zero and part == 0)):
+        least = "of at least 0" if zero else "above 0"
+        raise ScenarioError(f"{name} {text}: expected a share {least} and below 1, e.g. 5% or 0.05")
+    return part
+
+
 def open_store(location: str | None) -> RunStore:
     """Return the run store that `--store` names."""
     from lab.runs.stores import store_at
