@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from traces.readers import throughputs
+from traces.readers import job_logs, throughputs
 from traces.readers.job_logs import FORMATS
 from twinbed import TraceError
 
@@ -125,6 +126,24 @@ def test_gpus_of_several_types_are_added(tmp_path: Path, tres: str, gpus: int) -
 def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path, form: str, text: str) -> None:
     plain, windows = read(tmp_path, form, text), read(tmp_path, form, "\ufeff" + text.replace("\n", "\r\n"))
     assert (windows.gpus.tolist(), windows.queue) == (plain.gpus.tolist(), plain.queue)
+
+
+@pytest.mark.parametrize(("form", "text"), [("swf", SWF), ("sacct", SACCT)])
+def test_a_log_may_be_gzipped_as_archives_keep_it(tmp_path: Path, form: str, text: str) -> None:
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    assert FORMATS[form](path).gpus.tolist() == read(tmp_path, form, text).gpus.tolist()
+    path.write_bytes(gzip.compress(text.encode())[:-9])
+    with pytest.raises(TraceError, match="cut short or damaged"):
+        FORMATS[form](path)
+
+
+def test_more_text_than_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_logs, "MOST_TEXT_BYTES", job_logs.MIB)
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(SWF.encode() + b";" * job_logs.MIB))
+    with pytest.raises(TraceError, match="more than 1 MiB of text"):
+        FORMATS["swf"](path)
 
 
 def test_pods_with_an_empty_job_are_no_gang(tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from traces import gzipped
 from traces.readers import table
 from traces.schema import Floats
 from twinbed import TraceError
-from twinbed.files import MIB, read_user_text
+from twinbed.files import MIB, as_text
 
 MOST_TEXT_BYTES = 256 * MIB
 
@@ -258,7 +259,10 @@ FORMATS: Mapping[str, Callable[[Path], JobLog]] = {
 
 def _lines(path: Path) -> list[tuple[int, str]]:
     """Return the lines that are not blank, with their numbers."""
-    text = read_user_text(path, MOST_TEXT_BYTES, TraceError)
+    content = gzipped.head(path, MOST_TEXT_BYTES + 1)
+    if len(content) > MOST_TEXT_BYTES:
+        raise TraceError(f"{path}: more than {MOST_TEXT_BYTES // MIB} MiB of text; keep a part of its jobs")
+    text = as_text(content, str(path), TraceError)
     return [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
 
 
