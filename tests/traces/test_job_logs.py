@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,6 +145,15 @@ def test_more_text_than_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.M
     path.write_bytes(gzip.compress(SWF.encode() + b";" * job_logs.MIB))
     with pytest.raises(TraceError, match="more than 1 MiB of text"):
         FORMATS["swf"](path)
+
+
+def test_other_times_than_iso_8601_are_no_jobs_that_never_started(tmp_path: Path) -> None:
+    """SLURM_TIME_FORMAT sets sacct's times. Such jobs were left out as not ended."""
+    with pytest.raises(TraceError, match="column Submit: expected times such as"):
+        read(tmp_path, "sacct", re.sub(r"2026-01-01T00:0\d:\d\d", "1767225600", SACCT))
+    relative = SACCT.replace("2026-01-01T00:00:30", "00:00:30")
+    with pytest.raises(TraceError, match="line 3, column Start: '00:00:30', expected an ISO 8601 time"):
+        read(tmp_path, "sacct", relative)
 
 
 def test_pods_with_an_empty_job_are_no_gang(tmp_path: Path) -> None:

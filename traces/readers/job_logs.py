@@ -132,6 +132,8 @@ def read_swf(path: Path) -> JobLog:
 _SACCT = "make it with sacct -X -P -o JobID,Submit,Start,End,ElapsedRaw,Partition,ReqTRES"
 _GPUS = re.compile(r"gres/gpu(:[^=,]+)?=(\d+)")
 _ELAPSED = r"^(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)$"
+_NEVER = ("Unknown", "None", "")
+"""Cells of sacct for a moment that has not come."""
 _NOT_OVER = ("PENDING", "RUNNING", "SUSPENDED", "RESIZING")
 """States of jobs that have not ended, by the page of sacct."""
 
@@ -152,7 +154,7 @@ def read_sacct(path: Path) -> JobLog:
     for name in {"JobID", "JobIDRaw"} & set(rows):
         rows = rows[~rows[name].str.contains(".", regex=False)]
     past = rows[[name for name in ("Start", "End") if name in rows]]
-    over = past.apply(lambda column: column.str.match(r"\d{4}-")).all(axis=1)
+    over = ~past.isin(_NEVER).any(axis=1)
     if "State" in rows:
         over &= ~rows["State"].str.startswith(_NOT_OVER)
     rows = rows[over]
