@@ -36,7 +36,11 @@ def test_a_plain_csv_with_and_without_its_optional_columns(tmp_path: Path) -> No
     assert log.gpus.tolist() == [1, 2]
     assert list(log.types) == [(), ()]
     more = read(tmp_path, "csv", "submit_s,duration_s,gpus,queue,model,types\n0,5,2,a,m,v100|k80\n")
-    assert (more.queue, more.model, more.types) == (["a"], ["m"], [("v100", "k80")])
+    spaced = read(
+        tmp_path, "csv", "submit_s, duration_s, gpus, queue, model, types\n0, 5, 2, a , m , v100 | k80\n"
+    )
+    for log in (more, spaced):
+        assert (log.queue, log.model, log.types) == (["a"], ["m"], [("v100", "k80")])
 
 
 def test_the_standard_workload_format(tmp_path: Path) -> None:

@@ -88,7 +88,9 @@ def read_csv(path: Path) -> JobLog:
     rows = table.read_known(path, (*needed, *extra), needed, **dict.fromkeys(extra, "str"))
     part = (rows["gpus"] % 1 != 0).to_numpy()
     table.refuse(path, rows["gpus"].astype("str"), part, "a whole number")
-    types = [tuple(filter(None, text.split("|"))) for text in rows["types"]] if "types" in rows else None
+    types = None
+    if "types" in rows:
+        types = [tuple(filter(None, map(str.strip, text.split("|")))) for text in rows["types"]]
     columns = {name: rows[name] for name in ("queue", "model") if name in rows}
     return _log(path, rows["submit_s"], rows["duration_s"], rows["gpus"], types=types, **columns)
 
@@ -327,7 +329,7 @@ def _log(
         raise TraceError(
             f"{path}: a job ends {last_s:.6g} s after the first submission; are these milliseconds?"
         )
-    queues, models = ([""] * n if column is None else list(map(str, column)) for column in (queue, model))
+    queues, models = ([""] * n if cells is None else list(map(str.strip, cells)) for cells in (queue, model))
     allowed = [()] * n if types is None else list(types)
     waited_s = np.full(n, np.nan) if waited is None else np.asarray(waited, np.float64)
     return JobLog(
