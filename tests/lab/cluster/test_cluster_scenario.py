@@ -126,6 +126,7 @@ def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):
         ("cluster.watched={first: 5, last: 5}", "last must be above first"),
         ("cluster.servers.v100.count=-1", "greater than or equal to 0"),
         ("policies=[escra]", "is for scenarios with"),
+        ("policies=['tiresias:knob=0']", "no parameters in its name; set cluster.settings.tiresias.knob"),
         ("calibration=some.toml", "some.toml"),
     ],
 )
