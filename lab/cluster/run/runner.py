@@ -44,11 +44,12 @@ _ALONE = "isolated"
 
 class Drawn:
     """The data that all runs of a question with this seed share: jobs, faults, the seed of decisions, and the
-    seed of the times of starts."""
+    seed of the times of starts. until: number of the job before which the watched jobs end."""
 
     def __init__(self, asked: ClusterInput, seed: int) -> None:
         drawn, failing, deciding, starting = np.random.SeedSequence(seed).spawn(4)
         self.asked, self.jobs = asked, build(asked, drawn)
+        self.until = min(asked.watched.last or len(self.jobs.workload), len(self.jobs.workload))
         self.downtime = _downtime(asked, failing)
         self.seed = int(deciding.generate_state(1)[0])
         draw = 0 if asked.emulation is None else asked.emulation.draw
@@ -184,7 +185,6 @@ def _simulated(
     if policy.name == _ALONE:
         # A divided cluster would not preempt jobs. Taking turns only emulates its parts.
         timing = replace(timing, restart_s=0.0)
-    last = drawn.asked.watched.last
     with blamed(policy):
         return simulate(
             drawn.jobs.cluster,
@@ -192,7 +192,7 @@ def _simulated(
             drawn.scheduler(policy),
             timing,
             downtime=drawn.downtime,
-            until=None if last is None else min(last, len(drawn.jobs.workload)),
+            until=drawn.until,
             seed=drawn.starting,
             progress=progress,
         )
