@@ -29,7 +29,7 @@ from lab.cluster.calibrate.values import PHASES, phases_s, save_s, spread, step_
 from lab.cluster.input import ClusterInput, EmulationInput, FaultsInput, cluster_of
 from lab.cluster.metrics import METRICS
 from lab.cluster.run import figures
-from lab.cluster.run.jobs import build
+from lab.cluster.run.jobs import Jobs, build
 from lab.runs.manifest import one_by_one, store_run
 from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
@@ -162,7 +162,8 @@ def stored(
     counts = figures.watched(asked.watched, len(jobs.workload))
     values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
     values |= figures.metrics(jobs, done, alone, counts)
-    notes = [*jobs.notes, *(f"{spec.policy.label}: {remark}" for remark in done.remarks)]
+    remarks = (*_lacks(spec.policy.name, jobs), *done.remarks)
+    notes = [*jobs.notes, *(f"{spec.policy.label}: {remark}" for remark in remarks)]
     if figures.grew(jobs, done, counts):
         notes.append(f"{spec.policy.label}: not steady, the queue still grew; no mean JCT is given")
     if asked.faults is not None and done.end_s > asked.faults.end_s:
@@ -173,6 +174,18 @@ def stored(
     about_run = {"inputs": list(jobs.inputs), "about": about(asked), "notes": notes, **whose}
     tables = {"summary": summary(METRICS, values), **figures.tables(jobs, done, counts)}
     return store_run(spec, store, identity, about_run, values, tables, began)
+
+
+def _lacks(policy: str, jobs: Jobs) -> tuple[str, ...]:
+    """Return a note if the policy is about something that the jobs or servers do not have."""
+    load = jobs.workload
+    if policy in ("gavel-sharing", "gandiva", "fifo-packed") and not load.sharing.kept.any():
+        return ("no jobs share GPUs, because no speed of a pair is given (cluster.pair_speed)",)
+    if policy == "pollux" and not (load.elastic.kind >= 0).any():
+        return ("no job changes its number of GPUs, because none has a goodput (cluster.goodput)",)
+    if policy == "gavel-cost" and not jobs.cluster.price_usd_h.any():
+        return ("all GPUs cost the same, because no server has a price (price_usd_h)",)
+    return ()
 
 
 def _simulated(

@@ -185,3 +185,17 @@ def test_jobs_with_a_goodput_grow_under_pollux_and_are_done_sooner(twinbed, tmp_
     refused = twinbed("run", path)
     assert refused.code == 2
     assert "most_batch must not be below batch" in refused.err
+
+
+def test_a_policy_without_what_it_is_about_says_so(small, twinbed):
+    def notes(*changes: str) -> set[str]:
+        sets = (
+            part
+            for change in ("policies=[gandiva, pollux, gavel-cost]", *changes)
+            for part in ("--set", change)
+        )
+        said = json.loads(twinbed("run", small, *sets, "--format", "json").out)["notes"]
+        return {note.partition(":")[0] for note in said if "because" in note}
+
+    assert notes() == {"gandiva", "pollux", "gavel-cost"}
+    assert notes("cluster.pair_speed=0.65", "cluster.servers.v100.price_usd_h=2") == {"pollux"}
