@@ -116,6 +116,10 @@ def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):
         ("cluster.synthetic.gpus=[64]", "asks for 64 GPUs and can have 4 at most"),
         ("cluster.log={path: none.csv, format: csv}", "give one of synthetic, log, measured"),
         ("cluster.models={a: {tpu: 1}}", "there are no servers of this type"),
+        (
+            "cluster.models={a: {v100: 0, k80: 0}}",
+            "cluster.models.a: job 0 (from 0, by submission) can run on none",
+        ),
         ("cluster.settings={tiresias: {knop: 1}}", "tiresias.knop: there is no such key"),
         ("cluster.settings={tiresias: {knob: abc}}", "tiresias.knob: 'abc' is not a number"),
         ("cluster.settings={pollux: {population: 2.5}}", "pollux.population: 2.5 is not a whole number"),
