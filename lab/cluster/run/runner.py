@@ -164,6 +164,9 @@ def stored(
     values |= figures.metrics(jobs, done, alone, counts)
     remarks = (*_lacks(spec.policy.name, jobs), *done.remarks)
     notes = [*jobs.notes, *(f"{spec.policy.label}: {remark}" for remark in remarks)]
+    really_s = jobs.waited_s[counts]
+    if np.isfinite(really_s).any():
+        notes.append(f"In the log the watched jobs waited {np.nanmean(really_s):,.0f} s in the mean")
     if figures.grew(jobs, done, counts):
         notes.append(f"{spec.policy.label}: not steady, the queue still grew; no mean JCT is given")
     if asked.faults is not None and done.end_s > asked.faults.end_s:

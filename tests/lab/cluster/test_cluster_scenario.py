@@ -203,3 +203,12 @@ def test_a_policy_without_what_it_is_about_says_so(small, twinbed):
 
     assert notes() == {"gandiva", "pollux", "gavel-cost"}
     assert notes("cluster.pair_speed=0.65", "cluster.servers.v100.price_usd_h=2") == {"pollux"}
+
+
+def test_the_real_waits_of_a_log_stand_beside_ours(small, twinbed, tmp_path):
+    jobs = ((number, 0, wait, 600, 1, *[-1] * 13) for number, wait in enumerate((0, 1800, 60_000)))
+    (tmp_path / "log.swf").write_text("".join(" ".join(map(str, job)) + "\n" for job in jobs))
+    log = f"cluster.log={{path: {tmp_path / 'log.swf'}, format: swf}}"
+    changes = ("cluster.synthetic=null", "cluster.watched.last=2", log)
+    ran = twinbed("run", small, *(part for one in changes for part in ("--set", one)), "--format", "json")
+    assert "In the log the watched jobs waited 900 s in the mean" in json.loads(ran.out)["notes"]
