@@ -33,7 +33,7 @@ def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
         job = int(np.argmax(jobs.gpus > most))
         raise ScenarioError(
             f"job {job} asks for {jobs.gpus[job]} GPUs and can have {int(most[job])} at most: "
-            "add servers, raise its queue's most, or leave it out "
+            "add servers, raise its queue's most, or let jobs be smaller "
             "(jobs count from 0, in the order of submission)"
         )
 

@@ -146,7 +146,8 @@ class FinishTimeFair(Shares):
         done = np.where(known, self._left[state.job] - state.left_steps, 0.0)
         # Work that a fault undid and that was repeated counts only once.
         self._alone_s[state.job] += np.maximum(done, 0.0) / self._speed[state.job]
-        self._left[state.job], self._speed[state.job] = state.left_steps, alone
+        self._left[state.job] = np.fmin(self._left[state.job], state.left_steps)
+        self._speed[state.job] = alone
         passed: Real = self._alone_s[state.job]
         return passed
 

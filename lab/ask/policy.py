@@ -127,7 +127,12 @@ def files(texts: Sequence[str]) -> tuple[str, ...]:
 def _spec(name: str, parameters: Mapping[str, object]) -> PolicySpec:
     if name in kinds.policies_without_parameters():
         if parameters:
-            raise ScenarioError(f"policy {name}: it has no parameters")
+            from control.scheduler import POLICIES as SCHEDULERS
+
+            family = SCHEDULERS[name].family if name in SCHEDULERS else ""
+            keys = ", ".join(f"cluster.settings.{family}.{key}" for key in parameters)
+            cure = f" in its name; set {keys}" if family else ""
+            raise ScenarioError(f"policy {name}: it has no parameters{cure}")
         return PolicySpec(name)
     if name not in POLICIES:
         known = {*POLICIES, *kinds.policies_without_parameters()} - {"none"}

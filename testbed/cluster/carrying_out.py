@@ -53,6 +53,7 @@ def carry_out(
     compression: float,
     quota_cores: Callable[[int, float], float],
     downtime: Downtime = NEVER_DOWN,
+    until: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
     """Return the results of the jobs. `timing` sets the scheduler's times; all other times are measured.
@@ -60,11 +61,12 @@ def carry_out(
     total: training steps that stand for all steps of a job, one number per job.
     quota_cores: function: job, its steps per second on its GPUs → CPU quota of each of its processes,
         cores. The quota follows the speed when jobs share GPUs or a job gets more or fewer.
+    until: the run ends when jobs 0 to until − 1 have ended; None: when all have.
 
     Raises ScenarioError for a job that can never run, BackendError for a job that fails.
     """
     refuse_impossible(cluster, jobs)
-    real = Carrying(cluster, jobs, total, scheduler, timing, executor, downtime, quota_cores)
+    real = Carrying(cluster, jobs, total, scheduler, timing, executor, downtime, quota_cores, until)
     began, last_s, told = time.monotonic(), 0.0, 0.0
     while real.books.unfinished:
         now_s = (time.monotonic() - began) * compression
@@ -91,8 +93,9 @@ class Carrying:
         executor: Executor,
         downtime: Downtime,
         quota_cores: Callable[[int, float], float],
+        until: int | None = None,
     ) -> None:
-        self.books = Books(cluster, jobs, len(jobs), elastic=scheduler.elastic)
+        self.books = Books(cluster, jobs, len(jobs) if until is None else until, elastic=scheduler.elastic)
         self.jobs, self.total, self.scheduler, self.executor = jobs, total, scheduler, executor
         self.timing, self.quota_cores = timing, quota_cores
         self.by_events = timing.at_events and scheduler.at_events

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from traces.readers import throughputs
+from traces.readers import job_logs, throughputs
 from traces.readers.job_logs import FORMATS
 from twinbed import TraceError
 
@@ -34,7 +36,11 @@ def test_a_plain_csv_with_and_without_its_optional_columns(tmp_path: Path) -> No
     assert log.gpus.tolist() == [1, 2]
     assert list(log.types) == [(), ()]
     more = read(tmp_path, "csv", "submit_s,duration_s,gpus,queue,model,types\n0,5,2,a,m,v100|k80\n")
-    assert (more.queue, more.model, more.types) == (["a"], ["m"], [("v100", "k80")])
+    spaced = read(
+        tmp_path, "csv", "submit_s, duration_s, gpus, queue, model, types\n0, 5, 2, a , m , v100 | k80\n"
+    )
+    for log in (more, spaced):
+        assert (log.queue, log.model, log.types) == (["a"], ["m"], [("v100", "k80")])
 
 
 def test_the_standard_workload_format(tmp_path: Path) -> None:
@@ -125,6 +131,33 @@ def test_gpus_of_several_types_are_added(tmp_path: Path, tres: str, gpus: int) -
 def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path, form: str, text: str) -> None:
     plain, windows = read(tmp_path, form, text), read(tmp_path, form, "\ufeff" + text.replace("\n", "\r\n"))
     assert (windows.gpus.tolist(), windows.queue) == (plain.gpus.tolist(), plain.queue)
+
+
+@pytest.mark.parametrize(("form", "text"), [("swf", SWF), ("sacct", SACCT)])
+def test_a_log_may_be_gzipped_as_archives_keep_it(tmp_path: Path, form: str, text: str) -> None:
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    assert FORMATS[form](path).gpus.tolist() == read(tmp_path, form, text).gpus.tolist()
+    path.write_bytes(gzip.compress(text.encode())[:-9])
+    with pytest.raises(TraceError, match="cut short or damaged"):
+        FORMATS[form](path)
+
+
+def test_more_text_than_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_logs, "MOST_TEXT_BYTES", job_logs.MIB)
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(SWF.encode() + b";" * job_logs.MIB))
+    with pytest.raises(TraceError, match="more than 1 MiB of text"):
+        FORMATS["swf"](path)
+
+
+def test_other_times_than_iso_8601_are_no_jobs_that_never_started(tmp_path: Path) -> None:
+    """SLURM_TIME_FORMAT sets sacct's times. Such jobs were left out as not ended."""
+    with pytest.raises(TraceError, match="column Submit: expected times such as"):
+        read(tmp_path, "sacct", re.sub(r"2026-01-01T00:0\d:\d\d", "1767225600", SACCT))
+    relative = SACCT.replace("2026-01-01T00:00:30", "00:00:30")
+    with pytest.raises(TraceError, match="line 3, column Start: '00:00:30', expected an ISO 8601 time"):
+        read(tmp_path, "sacct", relative)
 
 
 def test_pods_with_an_empty_job_are_no_gang(tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from traces import gzipped
 from traces.readers import table
 from traces.schema import Floats
 from twinbed import TraceError
-from twinbed.files import MIB, read_user_text
+from twinbed.files import MIB, as_text
 
 MOST_TEXT_BYTES = 256 * MIB
 
@@ -87,7 +88,9 @@ def read_csv(path: Path) -> JobLog:
     rows = table.read_known(path, (*needed, *extra), needed, **dict.fromkeys(extra, "str"))
     part = (rows["gpus"] % 1 != 0).to_numpy()
     table.refuse(path, rows["gpus"].astype("str"), part, "a whole number")
-    types = [tuple(filter(None, text.split("|"))) for text in rows["types"]] if "types" in rows else None
+    types = None
+    if "types" in rows:
+        types = [tuple(filter(None, map(str.strip, text.split("|")))) for text in rows["types"]]
     columns = {name: rows[name] for name in ("queue", "model") if name in rows}
     return _log(path, rows["submit_s"], rows["duration_s"], rows["gpus"], types=types, **columns)
 
@@ -131,6 +134,8 @@ def read_swf(path: Path) -> JobLog:
 _SACCT = "make it with sacct -X -P -o JobID,Submit,Start,End,ElapsedRaw,Partition,ReqTRES"
 _GPUS = re.compile(r"gres/gpu(:[^=,]+)?=(\d+)")
 _ELAPSED = r"^(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)$"
+_NEVER = ("Unknown", "None", "")
+"""Cells of sacct for a moment that has not come."""
 _NOT_OVER = ("PENDING", "RUNNING", "SUSPENDED", "RESIZING")
 """States of jobs that have not ended, by the page of sacct."""
 
@@ -151,7 +156,7 @@ def read_sacct(path: Path) -> JobLog:
     for name in {"JobID", "JobIDRaw"} & set(rows):
         rows = rows[~rows[name].str.contains(".", regex=False)]
     past = rows[[name for name in ("Start", "End") if name in rows]]
-    over = past.apply(lambda column: column.str.match(r"\d{4}-")).all(axis=1)
+    over = ~past.isin(_NEVER).any(axis=1)
     if "State" in rows:
         over &= ~rows["State"].str.startswith(_NOT_OVER)
     rows = rows[over]
@@ -258,7 +263,10 @@ FORMATS: Mapping[str, Callable[[Path], JobLog]] = {
 
 def _lines(path: Path) -> list[tuple[int, str]]:
     """Return the lines that are not blank, with their numbers."""
-    text = read_user_text(path, MOST_TEXT_BYTES, TraceError)
+    content = gzipped.head(path, MOST_TEXT_BYTES + 1)
+    if len(content) > MOST_TEXT_BYTES:
+        raise TraceError(f"{path}: more than {MOST_TEXT_BYTES // MIB} MiB of text; keep a part of its jobs")
+    text = as_text(content, str(path), TraceError)
     return [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
 
 
@@ -321,7 +329,7 @@ def _log(
         raise TraceError(
             f"{path}: a job ends {last_s:.6g} s after the first submission; are these milliseconds?"
         )
-    queues, models = ([""] * n if column is None else list(map(str, column)) for column in (queue, model))
+    queues, models = ([""] * n if cells is None else list(map(str.strip, cells)) for cells in (queue, model))
     allowed = [()] * n if types is None else list(types)
     waited_s = np.full(n, np.nan) if waited is None else np.asarray(waited, np.float64)
     return JobLog(

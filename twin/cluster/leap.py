@@ -115,9 +115,10 @@ def _events(
         if counts[ACTIVE]:
             wake_s = _decide(now_s, jobs, by, queues, servers, held, costs, counts)
             sample(now_s, servers, counts, samples)
-            counts[IDLE_DECISIONS] = 0 if counts[WORKED] else counts[IDLE_DECISIONS] + 1
+            idles = not counts[WORKED] and np.isinf(min(until_s, change_s))
+            counts[IDLE_DECISIONS] = counts[IDLE_DECISIONS] + 1 if idles else 0
             counts[WORKED] = 0
-            if counts[IDLE_DECISIONS] > IDLE_ROUNDS and np.isinf(min(until_s, change_s)):
+            if counts[IDLE_DECISIONS] > IDLE_ROUNDS:
                 return now_s, IDLE
             until_s = min(until_s, now_s + FIRST_END_S(held.runs[: counts[RUNS]], by, 1.0, 1.0), wake_s)
             if np.isinf(until_s) and np.isinf(change_s):

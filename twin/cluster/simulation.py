@@ -118,8 +118,9 @@ class _World:
                 yield from self._pass(environment, min(books.arrival_s(), self._change_s()), _FULL)
                 continue
             wake_s = self._decide(now_s)
-            idle, self.worked = 0 if self.worked else idle + 1, False
-            if idle > IDLE_ROUNDS and np.isinf(min(books.arrival_s(), self._change_s())):
+            comes = np.isfinite(min(books.arrival_s(), self._change_s()))
+            idle, self.worked = 0 if self.worked or comes else idle + 1, False
+            if idle > IDLE_ROUNDS:
                 raise self.idle()
             asks = False
             while books.unfinished and not asks:

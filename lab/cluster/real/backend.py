@@ -78,6 +78,7 @@ def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, 
             compression=emulation.compression,
             quota_cores=lambda _, rate: quota_cores(spec.calibration, emulation.gpu_cores, rate),
             downtime=drawn.downtime,
+            until=drawn.until,
             progress=None if progress is None else partial(progress, label),
         )
     if progress is not None:

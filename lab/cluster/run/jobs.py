@@ -93,9 +93,12 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
         drawn = _measured(asked, asked.measured, random)
     stuck = ~(drawn.throughput[:, :, 0] > 0).any(axis=1)
     if stuck.any():
-        types = ", ".join(asked.servers)
-        job = int(np.argmax(stuck)) + (asked.log.skip if asked.log is not None else 0)
-        raise ScenarioError(f"cluster: job {job} (from 0, by submission) cannot run on any of {types}")
+        row = int(np.argmax(stuck))
+        job = row + (asked.log.skip if asked.log is not None else 0)
+        raise ScenarioError(
+            f"cluster.models.{drawn.models[row]}: job {job} (from 0, by submission) can run on none of the "
+            "types that it may have; give a speed above 0"
+        )
     n = drawn.gpus.size
     queue = drawn.queue or _dealt(list(asked.queues) or [""], n, random)
     names = (*asked.queues, *sorted(set(queue) - set(asked.queues)))

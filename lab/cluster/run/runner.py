@@ -29,7 +29,7 @@ from lab.cluster.calibrate.values import PHASES, phases_s, save_s, spread, step_
 from lab.cluster.input import ClusterInput, EmulationInput, FaultsInput, cluster_of
 from lab.cluster.metrics import METRICS
 from lab.cluster.run import figures
-from lab.cluster.run.jobs import build
+from lab.cluster.run.jobs import Jobs, build
 from lab.runs.manifest import one_by_one, store_run
 from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
@@ -44,11 +44,12 @@ _ALONE = "isolated"
 
 class Drawn:
     """The data that all runs of a question with this seed share: jobs, faults, the seed of decisions, and the
-    seed of the times of starts."""
+    seed of the times of starts. until: number of the job before which the watched jobs end."""
 
     def __init__(self, asked: ClusterInput, seed: int) -> None:
         drawn, failing, deciding, starting = np.random.SeedSequence(seed).spawn(4)
         self.asked, self.jobs = asked, build(asked, drawn)
+        self.until = min(asked.watched.last or len(self.jobs.workload), len(self.jobs.workload))
         self.downtime = _downtime(asked, failing)
         self.seed = int(deciding.generate_state(1)[0])
         draw = 0 if asked.emulation is None else asked.emulation.draw
@@ -161,7 +162,11 @@ def stored(
     counts = figures.watched(asked.watched, len(jobs.workload))
     values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
     values |= figures.metrics(jobs, done, alone, counts)
-    notes = [*jobs.notes, *(f"{spec.policy.label}: {remark}" for remark in done.remarks)]
+    remarks = (*_lacks(spec.policy.name, jobs), *done.remarks)
+    notes = [*jobs.notes, *(f"{spec.policy.label}: {remark}" for remark in remarks)]
+    really_s = jobs.waited_s[counts]
+    if np.isfinite(really_s).any():
+        notes.append(f"In the log the watched jobs waited {np.nanmean(really_s):,.0f} s in the mean")
     if figures.grew(jobs, done, counts):
         notes.append(f"{spec.policy.label}: not steady, the queue still grew; no mean JCT is given")
     if asked.faults is not None and done.end_s > asked.faults.end_s:
@@ -174,6 +179,18 @@ def stored(
     return store_run(spec, store, identity, about_run, values, tables, began)
 
 
+def _lacks(policy: str, jobs: Jobs) -> tuple[str, ...]:
+    """Return a note if the policy is about something that the jobs or servers do not have."""
+    load = jobs.workload
+    if policy in ("gavel-sharing", "gandiva", "fifo-packed") and not load.sharing.kept.any():
+        return ("no jobs share GPUs, because no speed of a pair is given (cluster.pair_speed)",)
+    if policy == "pollux" and not (load.elastic.kind >= 0).any():
+        return ("no job changes its number of GPUs, because none has a goodput (cluster.goodput)",)
+    if policy == "gavel-cost" and not jobs.cluster.price_usd_h.any():
+        return ("all GPUs cost the same, because no server has a price (price_usd_h)",)
+    return ()
+
+
 def _simulated(
     drawn: Drawn,
     load: Workload,
@@ -184,7 +201,6 @@ def _simulated(
     if policy.name == _ALONE:
         # A divided cluster would not preempt jobs. Taking turns only emulates its parts.
         timing = replace(timing, restart_s=0.0)
-    last = drawn.asked.watched.last
     with blamed(policy):
         return simulate(
             drawn.jobs.cluster,
@@ -192,7 +208,7 @@ def _simulated(
             drawn.scheduler(policy),
             timing,
             downtime=drawn.downtime,
-            until=None if last is None else min(last, len(drawn.jobs.workload)),
+            until=drawn.until,
             seed=drawn.starting,
             progress=progress,
         )

@@ -119,6 +119,20 @@ def test_finish_time_fairness_makes_the_ratios_to_equal_parts_alike() -> None:
         assert got.sum() == pytest.approx(1.0)
 
 
+def test_work_that_a_fault_undid_and_that_was_repeated_counts_once() -> None:
+    where = cluster((0, 1))
+    before = state(where, [1, 1])
+    undisturbed, hit = FinishTimeFair(where), FinishTimeFair(where)
+
+    def seen(by: FinishTimeFair, now_s: float, left: float) -> np.ndarray:
+        return by.shares(replace(before, now_s=now_s, left_steps=np.array([left, 1000.0])))
+
+    for shares, left in ((undisturbed, (1000.0, 500.0)), (hit, (1000.0, 500.0, 900.0))):
+        for number, steps in enumerate(left):
+            seen(shares, 1000.0 * (number + 1), steps)
+    assert np.array_equal(seen(hit, 9000.0, 400.0), seen(undisturbed, 9000.0, 400.0))
+
+
 def test_cost_keeps_a_deadline_and_says_when_it_cannot() -> None:
     where = replace(cluster((0, 1), (1, 1)), price_usd_h=np.array([4.0, 1.0]))
     before = state(where, [1], throughput=table((2, 1)))

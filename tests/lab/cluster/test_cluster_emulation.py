@@ -109,14 +109,16 @@ def test_a_slow_gpus_quota_gives_the_speed_that_the_scenario_states(monkeypatch,
     class Asked(Exception):  # noqa: N818 - it is no error
         pass
 
-    def carry_out(*_given, quota_cores, **_more):
-        raise Asked([quota_cores(0, rate) for rate in (1.0, 0.5)])
+    def carry_out(*_given, quota_cores, until, **_more):
+        raise Asked([quota_cores(0, rate) for rate in (1.0, 0.5)], until)
 
     monkeypatch.setattr(backend, "carry_out", carry_out)
     monkeypatch.setattr(backend, "Gangs", nullcontext)
+    watched = replace(SPEC, scenario=with_overrides(SPEC.scenario, ["cluster.watched.last=5"]))
     with pytest.raises(Asked) as asked:
-        backend.run(SPEC, RunStore(tmp_path), 0, None)
-    full, half = asked.value.args[0]
+        backend.run(watched, RunStore(tmp_path), 0, None)
+    (full, half), until = asked.value.args
+    assert until == 5  # as the twin's run
     assert full == pytest.approx(0.1)
     assert speed(SPEC.calibration, "text_bag", 1, half) == pytest.approx(
         0.5 * speed(SPEC.calibration, "text_bag", 1, full)

@@ -116,6 +116,10 @@ def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):
         ("cluster.synthetic.gpus=[64]", "asks for 64 GPUs and can have 4 at most"),
         ("cluster.log={path: none.csv, format: csv}", "give one of synthetic, log, measured"),
         ("cluster.models={a: {tpu: 1}}", "there are no servers of this type"),
+        (
+            "cluster.models={a: {v100: 0, k80: 0}}",
+            "cluster.models.a: job 0 (from 0, by submission) can run on none",
+        ),
         ("cluster.settings={tiresias: {knop: 1}}", "tiresias.knop: there is no such key"),
         ("cluster.settings={tiresias: {knob: abc}}", "tiresias.knob: 'abc' is not a number"),
         ("cluster.settings={pollux: {population: 2.5}}", "pollux.population: 2.5 is not a whole number"),
@@ -126,6 +130,7 @@ def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):
         ("cluster.watched={first: 5, last: 5}", "last must be above first"),
         ("cluster.servers.v100.count=-1", "greater than or equal to 0"),
         ("policies=[escra]", "is for scenarios with"),
+        ("policies=['tiresias:knob=0']", "no parameters in its name; set cluster.settings.tiresias.knob"),
         ("calibration=some.toml", "some.toml"),
     ],
 )
@@ -184,3 +189,26 @@ def test_jobs_with_a_goodput_grow_under_pollux_and_are_done_sooner(twinbed, tmp_
     refused = twinbed("run", path)
     assert refused.code == 2
     assert "most_batch must not be below batch" in refused.err
+
+
+def test_a_policy_without_what_it_is_about_says_so(small, twinbed):
+    def notes(*changes: str) -> set[str]:
+        sets = (
+            part
+            for change in ("policies=[gandiva, pollux, gavel-cost]", *changes)
+            for part in ("--set", change)
+        )
+        said = json.loads(twinbed("run", small, *sets, "--format", "json").out)["notes"]
+        return {note.partition(":")[0] for note in said if "because" in note}
+
+    assert notes() == {"gandiva", "pollux", "gavel-cost"}
+    assert notes("cluster.pair_speed=0.65", "cluster.servers.v100.price_usd_h=2") == {"pollux"}
+
+
+def test_the_real_waits_of_a_log_stand_beside_ours(small, twinbed, tmp_path):
+    jobs = ((number, 0, wait, 600, 1, *[-1] * 13) for number, wait in enumerate((0, 1800, 60_000)))
+    (tmp_path / "log.swf").write_text("".join(" ".join(map(str, job)) + "\n" for job in jobs))
+    log = f"cluster.log={{path: {tmp_path / 'log.swf'}, format: swf}}"
+    changes = ("cluster.synthetic=null", "cluster.watched.last=2", log)
+    ran = twinbed("run", small, *(part for one in changes for part in ("--set", one)), "--format", "json")
+    assert "In the log the watched jobs waited 900 s in the mean" in json.loads(ran.out)["notes"]

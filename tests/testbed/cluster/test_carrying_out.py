@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from control.cluster import Downtime, Timing
+from control.cluster import NEVER_DOWN, Downtime, Timing
 from control.scheduler.model import Assignment, State
 from control.scheduler.ports import Scheduler
 from testbed.cluster.carrying_out import Carrying
@@ -85,3 +85,15 @@ def test_a_fault_kills_the_life_on_its_server_and_undoes_what_it_had_not_saved()
     stays.tick(12.0, 3.0)
     assert lives.told == ["start on 0", "kill", "start on 2"]
     assert (stays.books.undone[0], stays.books.left[0]) == (4, 95)
+
+
+def test_a_run_ends_with_the_jobs_that_are_watched() -> None:
+    lives, jobs = Lives(), workload([0, 0], [1, 1], [100, 100])
+    watched = Carrying(
+        cluster((0, 1)), jobs, [100] * 2, Moves(), Timing(), lives, NEVER_DOWN, lambda _, rate: rate, until=1
+    )
+    watched.tick(0.0, 0.0)
+    lives.done, lives.alive = 100, False
+    watched.tick(9.0, 9.0)
+    assert watched.books.unfinished == 0
+    assert np.isnan(watched.books.finish[1])

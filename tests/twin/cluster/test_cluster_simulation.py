@@ -335,6 +335,14 @@ def test_jobs_that_lose_their_gpus_before_they_have_started_end_the_run_with_the
         run("gavel", jobs, timing, cluster((0, 1)))
 
 
+@pytest.mark.parametrize("policy", ["fifo", "las", "tiresias"])
+def test_jobs_that_wait_long_for_a_server_run_once_it_is_back(policy: str) -> None:
+    down = Downtime(np.array([0]), np.array([1.0]), np.array([15_000.0]))
+    timing = Timing(10.0, at_events=False, restart_s=3.0)
+    done = run(policy, workload([0.0], [1], [100.0]), timing, cluster((0, 1)), down)
+    assert done.finish_s[0] == pytest.approx(15_103, abs=10)
+
+
 def test_it_ends_when_the_watched_jobs_have_finished() -> None:
     done = run("fifo", workload([0, 0, 0], [1] * 3, [10, 20, 30]), where=cluster((0, 1)), until=2)
     assert done.finish_s[:2].tolist() == [10.0, 30.0]
