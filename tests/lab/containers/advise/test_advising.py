@@ -158,7 +158,8 @@ def test_rows_to_leave_do_not_count_in_the_notes():
     (note,) = [note for note in made.notes if note.startswith("krr: ")]
     assert "(1 of 2 rows)" in note
     assert f"{made.rows[0].after.money_per_day.mean:.3f}" in note
-    assert any(note.endswith("made from; rows to leave do not count:") for note in made.notes)
+    head = "made from; rows to leave do not count; current comes last and has no rank:"
+    assert any(note.endswith(head) for note in made.notes)
 
 
 def test_the_notes_have_no_exponents():
