@@ -178,6 +178,13 @@ def test_memory_is_the_last_working_set_of_an_interval() -> None:
     assert any("memory is 0 throughout" in note for note in history(USED).trace.notes)
 
 
+def test_memory_of_a_sample_that_is_far_away_is_told() -> None:
+    short = one(names.MEMORY, [1000.0] * 4, EDGES[:4])
+    # The sample at 90 s holds for 300 s, so for 13 intervals, which end by 390 s.
+    notes = history(USED, short).trace.notes
+    assert "The memory of 7 intervals is that of a sample more than 300 s away." in notes
+
+
 def test_settings_hold_from_where_they_were_seen() -> None:
     quota = one(names.QUOTA, np.where(np.arange(21) < 10, 50_000, 75_000))
     found = history(
