@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -71,8 +72,10 @@ class _Head:
     notes: tuple[str, ...]
 
 
-def write(trace: UsageTrace, path: str | Path) -> None:
+def write(trace: UsageTrace, path: str | Path, before: Callable[[], object] | None = None) -> None:
     """Write the trace to `path`, completely or not at all.
+
+    before: called when the content is on the disk, before the file takes its place
 
     Raises TraceError if the trace is not valid, and BackendError if the file cannot be written (folder
     missing, no permission, disk full). An older file at `path` then stays.
@@ -82,6 +85,10 @@ def write(trace: UsageTrace, path: str | Path) -> None:
     try:
         with whole(path, synced=True) as file:
             encode(_table(trace), file)
+            if before is not None:
+                file.flush()
+                os.fsync(file.fileno())
+                before()
         _sync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or str(error)

@@ -60,11 +60,19 @@ Cost = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Action for every situation. action: _IDLE, _OD or _SPOT by steps left, α of spot and of outages, slack
-    in steps, age bucket (of spot, then of outages) and the machine held, uint8[t, a, a, s, 2·BUCKETS, 3].
+    """Action for every situation.
+
+    actions: _IDLE, _OD or _SPOT for each machine held, as the digits of a number of base 3, by steps left, α
+        of spot and of outages, slack in steps, and age bucket (of spot, then of outages):
+        uint8[t, a, a, s, 2·BUCKETS]
     """
 
-    action: NDArray[np.uint8]
+    actions: NDArray[np.uint8]
+
+    def action(self, *situation: Whole | int) -> Whole:
+        """Return the action. situation: as `actions` is indexed, and then the machine held."""
+        *place, held = situation
+        return np.asarray(self.actions[tuple(place)] // 3 ** np.asarray(held) % 3, np.int64)
 
 
 @lru_cache(maxsize=4)
@@ -77,7 +85,7 @@ def plan(steps: int, slack: int, restart: float, ratio: float) -> Plan:
     ages = np.append(1 / width[:-1], 0.0)
     up, down = (ends[:, None, None, :].astype(np.float32), ends[None, :, None, :].astype(np.float32))
     value: Cost = np.zeros((size, size, slack + 1, 2 * BUCKETS, 3), dtype=np.float32)
-    action = np.zeros((steps + 1, *value.shape), dtype=np.uint8)
+    actions = np.zeros((steps + 1, *value.shape[:-1]), dtype=np.uint8)
     places = np.arange(slack + 1)
     for left in range(1, steps + 1):
         wait = _then(value[..., _IDLE], value[..., _IDLE], up, down, ages)
@@ -91,10 +99,10 @@ def plan(steps: int, slack: int, restart: float, ratio: float) -> Plan:
         start, stay = ratio + _shifted(spot, restart), ratio + spot
         costs[_SPOT, ..., :BUCKETS, :] = start[..., :BUCKETS, None]
         costs[_SPOT, ..., :BUCKETS, _SPOT] = stay[..., :BUCKETS]
-        action[left] = costs.argmin(axis=0)
+        actions[left] = costs.argmin(axis=0) @ 3 ** np.arange(3)
         value = np.minimum(costs.min(axis=0), _LATE)
         value[:, :, places >= left] = 0.0
-    return Plan(action)
+    return Plan(actions)
 
 
 def _grown(age: Real, older: Real) -> Real:
@@ -227,9 +235,10 @@ class Planned:
         action = np.zeros(held.size, dtype=np.int64)
         for level in np.unique(self._level):
             jobs = self._level == level
-            table = self._plan(int(level)).action
-            slack = np.clip(steps - work[jobs], 0, table.shape[3] - 1).astype(np.int64)
-            action[jobs] = table[steps, nearest[jobs, 0], nearest[jobs, 1], slack, bucket[jobs], held[jobs]]
+            table = self._plan(int(level))
+            slack = np.clip(steps - work[jobs], 0, table.actions.shape[3] - 1).astype(np.int64)
+            alphas = nearest[jobs, 0], nearest[jobs, 1]
+            action[jobs] = table.action(steps, *alphas, slack, bucket[jobs], held[jobs])
         kinds = [action == _SPOT, action == _OD]
         choice = np.select(kinds, [zone, np.full_like(zone, ON_DEMAND)], IDLE)
         reason = np.select(kinds, [ports.PLAN_SPOT, ports.PLAN_ON_DEMAND], ports.PLAN_WAIT)

@@ -132,15 +132,20 @@ def _bounds(x: alt.X, y: alt.Y, deadline_h: float, budget_usd: float) -> list[al
     return layers
 
 
-def trials(frame: pd.DataFrame, objective: Objective, take: str) -> alt.LayerChart:
+def trials(
+    frame: pd.DataFrame, objective: Objective, take: str, deadline_h: float, budget_usd: float
+) -> alt.LayerChart:
     """Draw the whole job's cost or time on the cluster of each trial, and the best so far.
 
-    Columns: those of lab.cloud.search.table. take: the configuration that the search ended with.
+    Columns: those of lab.cloud.search.table. take: the configuration that the search ended with. deadline_h,
+    budget_usd: bounds that the best so far keeps; infinite where there is none.
     """
     key, title = ("job_usd", "Job's cost ($)") if objective is Objective.COST else ("job_h", "Job's time (h)")
     place = np.where(frame["configuration"] == take, BEST, "tried")
+    kept = (frame["job_h"] <= deadline_h) & (frame["job_usd"] <= budget_usd)
+    best = frame[key].where(kept).cummin().ffill()
     looks = {BEST: _LOOKS[BEST], "tried": _LOOKS[FRONT]}
-    base = alt.Chart(frame.assign(best=frame[key].cummin(), place=place)).encode(
+    base = alt.Chart(frame.assign(best=best, place=place)).encode(
         x=alt.X("trial:Q", title="Trial", axis=alt.Axis(tickMinStep=1, format="d", grid=False))
     )
     scale, axis = alt.Scale(zero=False), alt.Axis(format=",.3~r")

@@ -96,7 +96,7 @@ def list_(
 
 @app.command()
 def history(
-    name: Annotated[str, argument("TYPE", "An instance type.")],
+    name: Annotated[str, argument("TYPE", "An instance type, or PROVIDER/TYPE.")],
     region: _RegionOption = None,
     market: _MarketOption = None,
     catalogue: _CatalogueOption = None,
@@ -107,7 +107,9 @@ def history(
     """Show every price of a type with the day from which it holds, the newest first."""
     from lab.cloud.input.price_list import in_use
 
-    rows = _of(in_use(catalogue).prices, name=name, region=region, market=market)
+    prices = in_use(catalogue)
+    cloud, name = prices.provider_of(name)
+    rows = _of(prices.prices, provider=cloud, name=name, region=region, market=market)
     # A source is a sentence, and few rows have one of their own. Nearly all rows are sold.
     where = (Column("place", "cloud/region"),) if form is Format.TABLE else _LIST[1:3]
     keys = ["provider", "region", "market", "as_of"]

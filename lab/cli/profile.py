@@ -128,10 +128,15 @@ def profile(
         }
         for index, name in enumerate(profiled.processes)
     )
+    unread = (
+        f"twinbed recommend {job} reads the run that ships; to use this one, copy {place} beside it and name "
+        "the copy.",
+    )
     notes = (
         f"{counted(len(run.step_s), 'step')} of {1000 * float(np.median(run.step_s)):.1f} ms (median), "
         f"batch {run.batch}, {run.parameters:,} parameters, {counted(len(run.layers), 'layer')}.",
         f"Written to {path}.",
+        *(() if out or place == job else unread),
         *profiled.recording.notes,
         *said_of(user, runs_as),
     )

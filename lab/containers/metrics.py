@@ -26,7 +26,4 @@ LATENCY_QUANTILES = {
 
 METRICS = read("lab.containers")
 
-OF_REQUESTS = tuple(metric.key for metric in METRICS if metric.section == "requests")
-"""Keys of the metrics that a run without requests does not have."""
-
 BY_KEY = {metric.key: metric for metric in METRICS}

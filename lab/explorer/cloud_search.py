@@ -81,11 +81,14 @@ def _show(answer: Mapping[str, Any], job: str) -> None:
     section("Trial by trial")
     if len(rows) > 1:
         st.altair_chart(
-            charts.trials(rows, Objective(answer["by"]), answer["take"]), key="cloud_trials_chart"
+            charts.trials(
+                rows, Objective(answer["by"]), answer["take"], answer["deadline_h"], answer["budget_usd"]
+            ),
+            key="cloud_trials_chart",
         )
         st.caption(
-            "A point for each trial: the whole job on its cluster. The line is the best so far, and the "
-            "diamond the cluster to take."
+            "A point for each trial: the whole job on its cluster. The line is the best so far that "
+            "keeps your bounds, and the diamond the cluster to take."
         )
     _table(answer["rows"])
     downloads.trials(rows, answer["job"])

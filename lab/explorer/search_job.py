@@ -71,6 +71,8 @@ def _work(request: SearchRequest, channel: Channel) -> dict[str, Any]:
         "answer": {
             "asked": request.asked,
             "by": question.objective.value,
+            "deadline_h": question.deadline_s / 3600,
+            "budget_usd": question.budget_usd,
             "job": question.job.name,
             "rows": rows,
             "take": str(found.best),

@@ -221,11 +221,11 @@ class ObjectStore(RunStore):
         for run_id, text in self._manifests(names):
             stamp = read[run_id] = _GONE if text is None else _stamp(text)
             name, run, problem = (run_id, None, "") if text is None else self._judged(run_id, text)
-            rows.append(
-                {"id": name, "stamp": stamp, "read_s": now_s, "problem": problem}
-                if run is None
-                else indexing.row_of(run, stamp, now_s)
-            )
+            if run is None:
+                size = self.size_of(run_id) if problem else 0
+                rows.append({"id": name, "stamp": stamp, "read_s": now_s, "problem": problem, "bytes": size})
+            else:
+                rows.append(indexing.row_of(run, stamp, now_s))
         frame = indexing.together([known[~known["id"].isin(names)]], rows)
         done = [
             path

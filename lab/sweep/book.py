@@ -235,16 +235,20 @@ def _units(rows: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def prune(store: RunStore) -> int:
-    """Remove the notes of sweeps all of whose runs are gone, and return their number; of a store in a folder.
+    """Remove the notes of sweeps and tunings all of whose runs are gone, and return their number; of a store
+    in a folder.
 
-    A sweep without any run stays, because it may have just begun.
+    One without any run stays, because it may have just begun.
     """
     there, gone = set(store.names()), 0
-    for sweep in sweeps(store.root):
-        tables = _tables(store.shelf(f"{_FOLDER}/{sweep.id}"), ["run"])
-        made = {run for _, rows in tables for run in rows["run"]}
+    for book in (store.root / _FOLDER).glob("*"):  # also those of tunings, which are not noted as sweeps
+        made = {run for _, rows in _tables(FolderShelf(book), ["run"]) for run in rows["run"]}
         if made and not made & there:
-            shutil.rmtree(store.root / _FOLDER / sweep.id, ignore_errors=True)
+            shutil.rmtree(book, ignore_errors=True)
+            gone += 1
+    for tuning in tunings(store.root):
+        if tuning.runs and not there.intersection(tuning.runs):
+            store.shelf(_TUNINGS).remove(f"{tuning.id}.json")
             gone += 1
     return gone
 
@@ -262,6 +266,7 @@ class Tuning:
     notes: sentences on how certain the result is.
     axes: titles of the metric and of the first limit's metric; empty without a limit.
     points: for each trial with all seeds the means of both, its values, and whether it is on the front.
+    runs: ids of all its runs.
     """
 
     id: str
@@ -275,6 +280,7 @@ class Tuning:
     notes: Sequence[str]
     axes: Sequence[str]
     points: Sequence[tuple[float, float, str, bool]]
+    runs: Sequence[str] = ()
 
 
 _TUNINGS = ".tunings"

@@ -90,14 +90,19 @@ def result(swept: Swept, metrics: Sequence[Metric], watched: Sequence[Metric] = 
         for labels, group in swept.frame.groupby([*keys, "policy"], sort=False)
     )
     blind = [
-        f"No run has a value of {metric.key}, so the rule of --until left out no seeds."
+        f"No run has a value of {metric.key} that is more than a lower bound, so --until left out no seeds."
         for metric in watched
-        if len(swept.frame) and swept.frame[metric.key].isna().all()
+        if len(swept.frame) and not _told(swept.frame, metric.key).any()
     ]
     bounded = any(row.get(censored_key(metric.key)) for row in rows for metric in metrics)
     bounds = [BOUNDS] if bounded else []
     notes = (*_failures(swept), *blind, INTERVALS, *partial(groups, metrics), *bounds)
     return Result(tuple(columns), rows, facts, "", notes)
+
+
+def _told(frame: pd.DataFrame, key: str) -> pd.Series[bool]:
+    """Return which rows have a value of a metric that is no bound."""
+    return frame[key].notna() & ~frame.get(censored_key(key), pd.Series(False, frame.index)).astype(bool)
 
 
 def write(swept: Swept, path: Path) -> None:

@@ -113,6 +113,7 @@ def noted(
         shown.notes,
         [column(metric, currency, repeated=True).heading for metric in metrics[:2]] if points else [],
         points,
+        [run for trial in (*trials, *([again] if again else [])) for run in trial.runs],
     )
 
 

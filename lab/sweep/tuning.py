@@ -136,6 +136,7 @@ class Trial:
     figures: metric → one value per seed that was run, as `figures` returns them.
     pruned: whether it was ended early because it was clearly worse.
     failure: error of a run, or "".
+    runs: ids of its runs.
     """
 
     number: int
@@ -143,6 +144,7 @@ class Trial:
     figures: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     pruned: bool = False
     failure: str = ""
+    runs: tuple[str, ...] = ()
 
     def mean(self, metric: str) -> float:
         """Return the metric's mean over the seeds; NaN if a run failed or has no such figure."""
@@ -234,7 +236,8 @@ def _run(
             ended.append(replace(trial, pruned=bool(others) and not trial.failure))
         else:
             joined = {key: np.append(trial.figures[key], more.figures[key]) for key in trial.figures}
-            ended.append(replace(trial, figures=joined, failure=more.failure))
+            runs = (*trial.runs, *more.runs)
+            ended.append(replace(trial, figures=joined, failure=more.failure, runs=runs))
     return ended
 
 
@@ -272,7 +275,7 @@ def _figures(question: Question, trials: Sequence[Trial], swept: Any) -> Iterato
         rows = swept.frame[(swept.frame[keys] == wanted).all(axis=1)].drop_duplicates("seed")
         failed = swept.failures[(swept.failures[keys] == wanted).all(axis=1)]
         reason = "" if failed.empty else str(failed["reason"].iloc[0])
-        yield {"figures": figures(question, rows), "failure": reason}
+        yield {"figures": figures(question, rows), "failure": reason, "runs": tuple(rows["run"])}
 
 
 def figures(question: Question, rows: pd.DataFrame) -> dict[str, NDArray[np.float64]]:

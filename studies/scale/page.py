@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from lab.engine.local import cores
@@ -21,6 +19,7 @@ from studies import harness
 from studies.harness import Asked
 from studies.scale.overhead import Timed, all_timed
 from studies.scale.places import places
+from testbed.containers.interrupts import Interrupts
 from twinbed import BackendError
 from twinbed.writing import write_bytes
 
@@ -30,25 +29,19 @@ RUNS = 10_000
 
 def make(asked: Asked) -> int:
     """Make the campaign if it is missing, and write the page. Raises BackendError without root."""
-    # A campaign's processes end with this process, however it is stopped.
-    signal.signal(signal.SIGTERM, _stop)
     folder, runs = asked.store or harness.STORES / "scale", asked.repeats or RUNS
     found = kept(folder)
     if not asked.page_only and (found is None or found["runs"] < runs):
-        keep(folder, "overhead", [asdict(row) for row in all_timed()])
-        found = {**measured(range(runs)), "code": code_sha256()}
+        # The campaign's processes end with this process, however it is stopped.
+        with Interrupts():
+            keep(folder, "overhead", [asdict(row) for row in all_timed()])
+            found = {**measured(range(runs)), "code": code_sha256()}
         keep(folder, "campaign", found)
     if found is None:
         raise BackendError("scale: no campaign is done yet")
     rows = [Timed(**row) for row in json.loads((folder / "overhead.json").read_text())]
     harness.publish("scale", text(found, rows, runs), asked.out)
     return 0 if is_right(found) and found["runs"] >= runs else 1
-
-
-def _stop(_signal: int, _frame: FrameType | None) -> None:
-    """Stop once, as by Ctrl-C, so that a second signal does not stop the clean-up."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def kept(folder: Path) -> dict[str, Any] | None:

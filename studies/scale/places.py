@@ -12,8 +12,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from twinbed import BackendError
+
+_NAMESPACES = Path("/run/netns")
+"""Where `ip netns` names namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,8 @@ def places(workers: int) -> Iterator[Places]:
     made = Places(f"tb-s{mark}-hub", tuple(f"tb-s{mark}-w{number}" for number in range(workers)))
     with ExitStack() as stack:
         for name in (made.hub, *made.workers):
+            stack.callback(_remove, name)
             _ip("netns", "add", name)
-            stack.callback(_ip, "netns", "del", name)
-            stack.callback(_end_all, name)
             _ip("-n", name, "link", "set", "lo", "up")
         inside(made.hub, "sysctl", "-qw", "net.ipv4.ip_forward=1")
         for number, name in enumerate(made.workers):
@@ -75,12 +78,16 @@ def inside(name: str, *command: str) -> None:
     _run("ip", "netns", "exec", name, *command)
 
 
-def _end_all(name: str) -> None:
-    """End every process in a namespace of ours, also those of a campaign that was killed."""
+def _remove(name: str) -> None:
+    """Remove a namespace of ours, if it was made, with every process in it, also those of a campaign that was
+    killed."""
+    if not (_NAMESPACES / name).exists():
+        return
     ended = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
     for pid in ended.stdout.split():
         with suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGKILL)
+    _ip("netns", "del", name)
 
 
 def _ip(*arguments: str) -> None:

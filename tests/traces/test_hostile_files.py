@@ -20,9 +20,10 @@ from traces.catalogue import catalogue
 from traces.load import load
 from traces.prometheus import kept
 from traces.readers import chakra, kineto, nccl_tests, prices, table
-from traces.schema import MOST_READ_CELLS
+from traces.schema import MOST_READ_CELLS, UsageTrace
 from twinbed import BackendError, TraceError, TwinbedError
 
+SMALL = UsageTrace(("a",), ("a",), 0.0, 1.0, *np.zeros((2, 1, 1)), np.ones((1, 1), np.bool_))
 READS: dict[str, Callable[[Path], object]] = {
     "trace": load,
     "CSV trace": lambda path: load(path, format="csv"),
@@ -33,7 +34,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "Kineto trace": kineto.read,
     "Chakra trace": chakra.read,
     "nccl-tests": nccl_tests.read,
-    "in force": lambda path: kept.read_beside(path, 1, ("a",)),
+    "in force": lambda path: kept.read_beside(path, SMALL),
     "rates": request_rates.read_rates,
     "prices": prices.read,
     "faults": fault_rates.read_downtimes,

@@ -86,9 +86,9 @@ class Catalogue:
         and a type without its provider that two providers sell there.
         """
         rows, asked = self.prices, name
-        provider, _, rest = name.partition("/")
-        if rest and provider in self.distinct("provider"):
-            rows, name = rows[rows["provider"] == provider], rest
+        provider, name = self.provider_of(name)
+        if provider is not None:
+            rows = rows[rows["provider"] == provider]
         for column, value in (("name", name), ("region", region), ("market", market)):
             chosen = rows[rows[column] == value]
             if chosen.empty:
@@ -112,6 +112,11 @@ class Catalogue:
                 f"{region} does not sell {name}; twinbed prices list --type {name} shows who does"
             )
         return replace(listing, name=asked)
+
+    def provider_of(self, name: str) -> tuple[str | None, str]:
+        """Return the provider and the type of PROVIDER/TYPE; None and the name itself for another name."""
+        provider, _, rest = name.partition("/")
+        return (provider, rest) if rest and provider in self.distinct("provider") else (None, name)
 
     def types(self, region: str, market: str = "on-demand") -> dict[str, Listing]:
         """Return name → listing for every type that is sold there. Raises TraceError if there is none.

@@ -80,12 +80,12 @@ def mean_rate(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats,
     return np.divide(added, seen_s, out=np.zeros_like(added), where=enough), enough
 
 
-def at_ends(edges_s: Floats, samples: Samples) -> Floats:
-    """Return a gauge's last value at the end of each interval, float64[T].
+def at_ends(edges_s: Floats, samples: Samples) -> tuple[Floats, Floats]:
+    """Return (a gauge's last value at the end of each interval, time to its sample, s), two float64[T].
 
-    Before the first sample it is the first value. Without samples it is 0.
+    Before the first sample it is the first value. Without samples both are 0.
     """
     if not samples.times_s.size:
-        return np.zeros(len(edges_s) - 1)
-    before = np.searchsorted(samples.times_s, edges_s[1:] * (1 + 1e-15), side="right") - 1
-    return np.asarray(samples.values[before.clip(0)], np.float64)
+        return np.zeros(len(edges_s) - 1), np.zeros(len(edges_s) - 1)
+    before = (np.searchsorted(samples.times_s, edges_s[1:] * (1 + 1e-15), side="right") - 1).clip(0)
+    return samples.values[before].astype(np.float64), np.abs(edges_s[1:] - samples.times_s[before])

@@ -81,6 +81,7 @@ class Part:
     listed: the settings that kube-state-metrics lists for at least one container
     stated: bool[containers], whether kube-state-metrics knows the container
     dropped: number of samples that were left out because they are no number
+    held: number of intervals whose memory is that of a sample further away than hold_s
     hold_s: longest time without a sample over which a counter's growth counted, s
     """
 
@@ -94,6 +95,7 @@ class Part:
     listed: frozenset[str]
     stated: NDArray[np.bool_]
     dropped: int = 0
+    held: int = 0
     hold_s: float = HOLD_S
 
 
@@ -110,7 +112,7 @@ def part(
     Raises TraceError, which begins with `source`, for containers that only another label distinguishes.
     """
     told: dict[Key, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
-    dropped, hold_s = 0, longest_hold(hold_s, window.step_s)
+    dropped, held, hold_s = 0, 0, longest_hold(hold_s, window.step_s)
     for entry in series:
         key = key_of(entry)
         dropped += entry.dropped if key is not None else 0
@@ -135,7 +137,9 @@ def part(
         hidden = np.flatnonzero(went_on(edges, used, hold_s) & ~present[row]).astype(np.int32)
         if hidden.size:
             entries[UNSEEN].append((row, Entries(hidden, np.zeros_like(hidden), np.ones(hidden.size))))
-        memory[row] = np.where(present[row], at_ends(edges, samples(names.MEMORY)), 0.0)
+        last, away_s = at_ends(edges, samples(names.MEMORY))
+        memory[row] = np.where(present[row], last, 0.0)
+        held += int((present[row] & (away_s > hold_s)).sum())
         throttled, _ = growth(edges, samples(names.THROTTLED_S), hold_s)
         throttled_s[row] = np.where(present[row], throttled, 0.0)
         began = bool(used.times_s.size) and used.times_s[0] > edges[0] + step_s
@@ -155,7 +159,7 @@ def part(
         )
     )
     stated = np.array([not told[key].keys().isdisjoint(names.STATE) for key in keys], np.bool_)
-    return Part(keys, cpu, memory, throttled_s, present, facts, has, listed, stated, dropped, hold_s)
+    return Part(keys, cpu, memory, throttled_s, present, facts, has, listed, stated, dropped, held, hold_s)
 
 
 def longest_hold(hold_s: float, apart_s: float) -> float:
@@ -186,7 +190,7 @@ def assembled(
             "the window; are the time range and the step right?"
         )
     has = frozenset[str]().union(*(piece.has for piece in parts))
-    dropped = sum(piece.dropped for piece in parts)
+    dropped, held = (sum(getattr(piece, name) for piece in parts) for name in ("dropped", "held"))
     unseen = sum(len(piece.keys) for piece in parts) - len(keys)
 
     def dense(name: str) -> Floats:
@@ -211,7 +215,8 @@ def assembled(
         metadata={"source": source, "format": "Prometheus"},
     )
     validate(trace, source)
-    trace = replace(trace, notes=(*notes, *_notes(trace, owners, of_pods, has, dropped, hold_s, unseen)))
+    own = _notes(trace, owners, of_pods, has, dropped, held, hold_s, unseen)
+    trace = replace(trace, notes=(*notes, *own))
     listed = frozenset[str]().union(*(piece.listed for piece in parts))
     stated = np.concatenate([piece.stated[rows] for piece, rows in zip(parts, kept, strict=True)])
     facts = _joined(parts, kept)
@@ -379,6 +384,7 @@ def _notes(
     known: Mapping[tuple[str, str], object],
     has: Collection[str],
     dropped: int,
+    held: int,
     hold_s: float,
     unseen: int,
 ) -> list[str]:
@@ -412,6 +418,10 @@ def _notes(
         notes.append(
             f"{counted(dropped, 'sample')} {are(dropped)} NaN or infinite, "
             "and left out as if nothing had been scraped."
+        )
+    if held:
+        notes.append(
+            f"The memory of {counted(held, 'interval')} is that of a sample more than {hold_s:g} s away."
         )
     if names.MEMORY not in has:
         notes.append(f"There is no {names.MEMORY}: memory is 0 throughout.")

@@ -8,9 +8,10 @@ kube-state-metrics, else from cAdvisor's quota / period, shares / 1024 and memor
 neither source lists for a container is 0, if kube-state-metrics knows this container and lists the setting
 for another one. Counts, in the interval in which the event happened: restarts, oom_events. OOM events are
 those of container_oom_events_total, or the restarts after which the last terminated reason is OOMKilled,
-whichever are more: a container that dies of its kill takes its counter along. Shares: throttled_share, the
-throttled periods / all periods of an interval; intervals without an entry had no throttled period. unseen: 1
-for an interval without samples in which the container ran, because its counter grew.
+whichever are more: a container that dies of its kill takes its counter along. Of several restarts between two
+samples only the last one's reason is known, so they count as one kill. Shares: throttled_share, the throttled
+periods / all periods of an interval; intervals without an entry had no throttled period. unseen: 1 for an
+interval without samples in which the container ran, because its counter grew.
 """
 
 from __future__ import annotations

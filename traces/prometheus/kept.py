@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from traces import parquet, parquet_file
 from traces.prometheus.history import ClusterHistory
 from traces.prometheus.in_force import FACTS, Entries
 from traces.prometheus.workloads import Owner
-from traces.schema import LARGEST, MOST_READ_CELLS
+from traces.schema import LARGEST, MOST_READ_CELLS, UsageTrace
 from twinbed import TraceError
 from twinbed.text import continued
 from twinbed.writing import write_whole
@@ -40,8 +39,15 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """Facts that rows cannot hold. owners: for each container, the fields of its Owner."""
+    """Facts that rows cannot hold.
 
+    start_s, interval_s, intervals: those of the trace
+    owners: for each container, the fields of its Owner
+    """
+
+    start_s: float
+    interval_s: float
+    intervals: int
     containers: tuple[str, ...]
     owners: tuple[Owner, ...]
 
@@ -54,42 +60,44 @@ def beside(path: Path) -> Path:
 def write(history: ClusterHistory, path: Path) -> None:
     """Write the trace to `path` and the settings and events beside it, each file whole or not at all.
 
-    If one cannot be written, or the program is interrupted, older files stay. Raises BackendError.
+    If one cannot be written, or the program is interrupted, older files stay. A crash between the two may
+    leave new settings beside an older trace or none, which `read` refuses. Raises BackendError.
     """
-
-    def both(file: BinaryIO) -> None:
-        parquet.encode(_table(history), file)
-        parquet.write(history.trace, path)
-
-    write_whole(beside(path), both)
+    side = _table(history)
+    parquet.write(
+        history.trace, path, lambda: write_whole(beside(path), lambda file: parquet.encode(side, file))
+    )
 
 
 def read(path: Path, max_cells: int = MOST_READ_CELLS) -> ClusterHistory:
     """Return the history that `write` wrote. Raise TraceError if one of the files is missing or invalid."""
     trace = parquet.read(path, max_cells=max_cells)
-    owners, facts = read_beside(beside(path), len(trace.present), trace.containers)
+    owners, facts = read_beside(beside(path), trace)
     return ClusterHistory(trace, owners, facts)
 
 
-def read_beside(
-    path: Path, intervals: int, containers: tuple[str, ...]
-) -> tuple[tuple[Owner, ...], dict[str, Entries]]:
-    """Return the owners and facts of a trace with these intervals and containers."""
+def read_beside(path: Path, trace: UsageTrace) -> tuple[tuple[Owner, ...], dict[str, Entries]]:
+    """Return the owners and facts of a trace. Raises TraceError if they are another's."""
     with parquet_file.opened(path, ("container", "fact"), ("interval", "value")) as file:
         if not set(_SCHEMA.names) <= set(file.schema_arrow.names):
             raise TraceError(f"{path}: not what `twinbed traces import` writes beside a trace")
         head = _head(path, file.schema_arrow)
-        if head.containers != containers or len(head.owners) != len(containers):
-            raise TraceError(f"{path}: its containers are not those of the trace beside it; remove this file")
+        own = head.containers, len(head.owners), head.start_s, head.interval_s, head.intervals
+        count, length = len(trace.containers), len(trace.present)
+        if own != (trace.containers, count, trace.start_s, trace.interval_s, length):
+            raise TraceError(
+                f"{path}: its containers or intervals are not those of the trace beside it; import the "
+                "history again, or remove this file"
+            )
         table = file.read(list(_SCHEMA.names)).cast(_SCHEMA)
         table.validate(full=True)
         if any(column.null_count for column in table.columns):
             raise TraceError(f"{path}: has missing values")
-        container = _codes(path, table, "container", containers)
+        container = _codes(path, table, "container", trace.containers)
         fact = _codes(path, table, "fact", FACTS)
         interval = table.column("interval").to_numpy()
         value = table.column("value").to_numpy()
-    if not ((interval >= 0) & (interval < intervals) & (value >= 0) & (value <= LARGEST)).all():
+    if not ((interval >= 0) & (interval < length) & (value >= 0) & (value <= LARGEST)).all():
         raise TraceError(f"{path}: an interval is not of the trace, or a value is negative")
     order = np.argsort(fact, kind="stable")
     ends = np.searchsorted(fact[order], np.arange(len(FACTS) + 1))
@@ -110,12 +118,16 @@ def _table(history: ClusterHistory) -> pa.Table:
     container = np.concatenate([empty, *(part for _, part, _ in columns)])
     value = np.concatenate([empty.astype(np.float64), *(part for _, _, part in columns)])
     fact = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
+    trace = history.trace
     head = {
-        "containers": list(history.trace.containers),
+        "start_s": trace.start_s,
+        "interval_s": trace.interval_s,
+        "intervals": len(trace.present),
+        "containers": list(trace.containers),
         "owners": [asdict(owner) for owner in history.owners],
     }
     arrays = [
-        pa.DictionaryArray.from_arrays(pa.array(container), pa.array(history.trace.containers, pa.string())),
+        pa.DictionaryArray.from_arrays(pa.array(container), pa.array(trace.containers, pa.string())),
         pa.DictionaryArray.from_arrays(pa.array(fact), pa.array(names, pa.string())),
         pa.array(interval),
         pa.array(value),

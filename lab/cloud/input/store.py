@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -37,6 +38,7 @@ would be lost otherwise."""
 _Finite = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 _Positive = Annotated[float, Field(gt=0, le=_LARGEST)]
 _Count = Annotated[int, Field(ge=1, le=1_000_000)]
+_CURE = "twinbed measurements import makes one from a CSV"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     job VARCHAR NOT NULL, instance VARCHAR NOT NULL, workers INTEGER NOT NULL, time_s DOUBLE NOT NULL,
@@ -148,6 +150,9 @@ class Measurements:
         return [Run(**dict(zip(names, row, strict=True))) for row in rows]
 
     def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        # DuckDB opens a CSV file or another table in memory, where runs that are added would be lost.
+        if _is_foreign(self.path):
+            raise StoreError(f"{self.path}: not a database of measurements; {_CURE}")
         until_s = time.monotonic() + _IN_USE_S
         while True:
             try:
@@ -157,9 +162,17 @@ class Measurements:
                     time.sleep(_LOOK_S)
                     continue
                 raise StoreError(
-                    f"{self.path}: not a database of measurements, or in use ({_reason(error)}); "
-                    "twinbed measurements import makes one from a CSV"
+                    f"{self.path}: not a database of measurements, or in use ({_reason(error)}); {_CURE}"
                 ) from error
+
+
+def _is_foreign(path: Path) -> bool:
+    """Return whether there is a file that is no database of DuckDB, whose bytes 8 to 11 are DUCK."""
+    head = b""
+    if path.is_file():
+        with suppress(OSError), path.open("rb") as file:
+            head = file.read(12)
+    return bool(head) and head[8:] != b"DUCK"
 
 
 def _content(run: Run) -> str:

@@ -175,9 +175,9 @@ def _compared(found: Rehearsed, wanted: Wanted, followed: Flags) -> Iterator[str
     count. followed: bool[R], the other rows."""
     if not followed.any():
         return
-    left = "" if followed.all() else "; rows to leave do not count"
-    source = found.told.source
-    yield f"{source}: candidates from the best to the worst, on the half that they were not made from{left}:"
+    left = "; rows to leave do not count" * (not followed.all())
+    left += "; current comes last and has no rank" * (CURRENT in wanted.policies)
+    yield f"{found.told.source}: candidates, the best first, on the half that they were not made from{left}:"
     for name in [*found.order, *([CURRENT] if CURRENT in wanted.policies else [])]:
         fates = found.fates[name]
         money = fates.money_per_day.mean(axis=0)

@@ -33,11 +33,15 @@ _SHAPES, _SHAPE_CELLS = 64, 8_000_000
 """Different shapes of bursts that intervals have, and most periods of all shapes: days have fewer shapes."""
 
 _SEARCHED = 1e8
-"""Container-periods that a search for settings replays at a time. Of a longer history, only every k-th
-stretch is replayed."""
+"""Container-periods that a search for settings replays at a time. Of a longer history, one of every k
+stretches is replayed."""
 
 _STRETCH, _STRETCHES = 20, 16
 """Most intervals of a stretch, and least number of stretches, which are shorter where they would be fewer."""
+
+_GOLDEN = (5**0.5 - 1) / 2
+"""Share of a group of stretches by which the chosen one moves from group to group. With the golden ratio, the
+chosen ones spread evenly over the day, where equal distances could meet the same hour of every day."""
 
 _NO_WORK_S = 1e-12
 """CPU time below which no work arrived, s."""
@@ -168,7 +172,8 @@ class Rehearsal:
         chosen = np.arange(first, max(int(end * length), first + 1))
         every = max(1, -(-(len(chosen) * len(self._memory) * self._parts) // int(_SEARCHED)))
         stretch = max(1, min(_STRETCH, len(chosen) // (every * _STRETCHES)))
-        chosen = chosen[(chosen - first) // stretch % every == 0]
+        group, place = np.divmod((chosen - first) // stretch, every)
+        chosen = chosen[place == (every * (group * _GOLDEN % 1)).astype(np.int64)]
         load = self._load(self._seeds[0])
         return replace(
             load,

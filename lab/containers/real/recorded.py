@@ -67,10 +67,10 @@ def load_source(scenario: ContainerScenario) -> JobSource:
     if scenario.job is None:
         raise ScenarioError(f"{scenario.name}: no job")
     request = from_file(Path(scenario.job.file), None)
-    request = replace(request, specs=tuple(_with_our_python(spec) for spec in request.specs))
     if request.network != "host":
         raise ScenarioError(f"{scenario.job.file}: network: {request.network}; a scenario's job needs `host`")
     sha256 = _identity(request, scenario.job.duration_s)
+    request = replace(request, specs=tuple(_with_python(spec, sys.executable) for spec in request.specs))
     path = folder() / f"{request.name}-{sha256[:10]}.parquet"
     if not path.is_file():
         _record(request, scenario.job.duration_s, path)
@@ -88,11 +88,9 @@ def folder() -> Path:
     return Path(cache).expanduser() / "twinbed" / "jobs"
 
 
-def _with_our_python(spec: ContainerSpec) -> ContainerSpec:
-    """Return the container with `python` replaced by this interpreter, which has the packages."""
-    if spec.command[0] != "python":
-        return spec
-    return replace(spec, command=(sys.executable, *spec.command[1:]))
+def _with_python(spec: ContainerSpec, python: str) -> ContainerSpec:
+    """Return the container with `python` replaced by an interpreter: ours has the packages."""
+    return replace(spec, command=(python, *spec.command[1:])) if spec.command[0] == "python" else spec
 
 
 def _distributed(request: Request) -> list[tuple[int, ...]]:
@@ -131,7 +129,10 @@ def ranks_of(
 
 
 def _identity(request: Request, duration_s: float) -> str:
-    """Return a SHA-256 of the commands, of the scripts beside the file that they run, and of the machine."""
+    """Return a SHA-256 of the commands, of the scripts beside the file that they run, and of the machine.
+
+    Our Python counts by the folder of its packages, because its own path has several spellings.
+    """
     scripts = {
         word: hashlib.sha256((spec.directory / word).read_bytes()).hexdigest()
         for spec in request.specs
@@ -139,7 +140,8 @@ def _identity(request: Request, duration_s: float) -> str:
         for word in spec.command
         if word.endswith(_SCRIPTS) and (spec.directory / word).is_file()
     }
-    commands = [asdict(spec) | {"directory": None} for spec in request.specs]
+    ours = os.path.realpath(sys.prefix)
+    commands = [asdict(_with_python(spec, ours)) | {"directory": None} for spec in request.specs]
     said = json.dumps(
         [commands, scripts, duration_s, request.interval_s, here.facts(), _distributed(request)],
         sort_keys=True,

@@ -298,12 +298,16 @@ def test_of_two_zones_that_return_together_the_one_that_lost_less_is_taken(stead
 
 
 def test_a_plan_waits_only_with_slack_and_takes_spot_that_has_lasted() -> None:
-    action = plan(60, 30, restart=0.5, ratio=0.3).action
+    made = plan(60, 30, restart=0.5, ratio=0.3)
+    action = made.action
     left, young, old, out = 40, 0, BUCKETS - 2, BUCKETS
-    assert action[left, 1, 3, 25, out, IDLE + 1] == 0  # short outages and much slack: wait
-    assert action[left, 1, 0, 2, out, IDLE + 1] == 1  # long outages and no slack: on demand
-    assert action[left, 1, 1, 20, old, IDLE + 1] == 2
-    assert action[left, 1, 1, 20, young, 2] == 2
+    assert action(left, 1, 3, 25, out, IDLE + 1) == 0  # short outages and much slack: wait
+    assert action(left, 1, 0, 2, out, IDLE + 1) == 1  # long outages and no slack: on demand
+    assert action(left, 1, 1, 20, old, IDLE + 1) == 2
+    assert action(left, 1, 1, 20, young, 2) == 2
+    assert (
+        made.actions.nbytes == made.actions.size == 61 * 4 * 4 * 31 * 2 * BUCKETS
+    )  # a byte for all machines held
 
 
 @pytest.mark.parametrize("spell", [2, 20])

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lab.containers.metrics import METRICS, OF_REQUESTS
+from lab.containers.metrics import METRICS
 from twinbed import BackendError
 
 SCENARIO = """\
@@ -45,7 +45,7 @@ def test_four_policies_stand_beside_each_other_with_every_metric_notes_price_and
     header = next(line for line in ended.out.splitlines() if line.split()[:1] == ["escra"])
     assert header.split() == ["escra", "autopilot", "vpa", "static"]
     for metric in METRICS:
-        assert (metric.title in ended.out) != (metric.key in OF_REQUESTS)
+        assert (metric.title in ended.out) != (metric.section == "requests")
     assert "Refined from 1 s to 0.1 s" in ended.out
     assert "it never updated" in ended.out
     assert "Price: " in ended.out

@@ -124,3 +124,11 @@ def test_a_gpu_that_no_price_has_is_refused_with_those_that_have_one(twinbed):
     assert ended.code == 2
     assert "--gpu B9000: no price there; the catalogue has " in ended.err
     assert "NVIDIA T4" in ended.err
+
+
+def test_the_history_takes_a_type_with_its_provider(capsys):
+    assert call(["prices", "history", "gcp/n1-standard-4", "--format", "json"]) == 0
+    named = rows(capsys)
+    assert {row["cloud"] for row in named} == {"gcp"}
+    assert call(["prices", "history", "n1-standard-4", "--format", "json"]) == 0
+    assert [row for row in rows(capsys) if row["cloud"] == "gcp"] == named

@@ -115,8 +115,10 @@ def test_a_profiled_job_writes_beside_the_json(monkeypatch, tmp_path, capfd) -> 
     monkeypatch.chdir(tmp_path)
     assert call(["profile", "text_bag", "--no-progress"]) == 0
     assert (tmp_path / "text_bag.local-run.parquet").exists()
+    copied = f"copy {shipped.path_of('job', 'text_bag')} beside it and name the copy"
+    assert copied in " ".join(capfd.readouterr().out.split())
     assert given["directory"] == shipped.path_of("job", "text_bag").parent
     (tmp_path / "mine.yaml").write_text("name: mine\ncommand: python x.py\nlocal_run: own.parquet")
     assert call(["profile", "mine.yaml", "--no-progress"]) == 0
     assert (tmp_path / "own.parquet").exists()
-    capfd.readouterr()
+    assert "the run that ships" not in capfd.readouterr().out

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import Any
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from control.jobs import Job, Objective
+from lab.charts import cloud as cloud_charts
 from lab.cloud.run.recommending import Market, Question
 from lab.explorer import cloud_question, cloud_search, search_job, session
 from lab.explorer.job import Status
@@ -99,6 +102,7 @@ def test_trials_are_shown_as_they_come(monkeypatch):
 def test_a_reload_finds_the_search_again_and_says_if_it_is_of_before():
     rows = [ROW, {**ROW, "trial": 2, "job_usd": 0.5}]
     answer = {"asked": -1, "by": "cost", "job": "mine", "rows": rows, "take": "x", "notes": ["Take: *it*."]}
+    answer |= {"deadline_h": inf, "budget_usd": inf}
     name = cloud_search._ANSWERS._shelf.put(answer)
     app = opened(answer=name)
     assert not app.exception
@@ -106,3 +110,12 @@ def test_a_reload_finds_the_search_again_and_says_if_it_is_of_before():
     assert "Take: \\*it\\*" in texts(app)
     assert "press Search to bring it up to date" in texts(app)
     assert charts(app)
+
+
+def test_the_best_so_far_keeps_the_deadline_and_the_budget():
+    jobs = [(3.0, 0.1), (1.5, 0.6), (1.0, 0.7), (1.2, 0.5), (0.5, 0.9)]
+    rows = pd.DataFrame([{**ROW, "job_h": job_h, "job_usd": job_usd} for job_h, job_usd in jobs])
+    cheapest = cloud_charts.trials(rows, Objective.COST, "x", 2.0, inf)
+    assert cheapest.data["best"].fillna(0).tolist() == [0, 0.6, 0.6, 0.5, 0.5]
+    fastest = cloud_charts.trials(rows, Objective.TIME, "x", inf, 0.8)
+    assert fastest.data["best"].tolist() == [3.0, 1.5, 1.0, 1.0, 1.0]

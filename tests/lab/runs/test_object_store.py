@@ -113,6 +113,7 @@ def test_a_damaged_run_is_named_and_stays(store):
     assert problems.pop(good.id) == ""
     assert list(problems) == [bad.id]
     assert problems[bad.id].startswith(f"{MANIFEST}: ")
+    assert store.list().set_index("id")["bytes"].to_dict()[bad.id] > good.manifest["bytes"] / 2
     assert store.ids() == [good.id]
     before = store.shelf(bad.id).names()
     assert collect(store, 0, None).runs == (good.id,)

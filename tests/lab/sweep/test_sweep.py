@@ -188,7 +188,10 @@ def test_a_rule_on_a_metric_without_values_is_told(plan, store, here):
     assert not [note for note in result(swept, watched, watched).notes if "--until" in note]
     blind = replace(swept, frame=swept.frame.assign(mean_pips=np.nan))
     notes = result(blind, chosen(blind, [], watched), watched).notes
-    assert "No run has a value of mean_pips, so the rule of --until left out no seeds." in notes
+    note = "No run has a value of mean_pips that is more than a lower bound, so --until left out no seeds."
+    assert note in notes
+    bounds = replace(swept, frame=swept.frame.assign(mean_pips_censored=True))
+    assert note in result(bounds, watched, watched).notes
 
 
 def test_means_have_intervals(plan, store, here):

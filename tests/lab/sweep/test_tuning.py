@@ -13,7 +13,7 @@ import yaml
 from lab.ask.scenario import build, load
 from lab.containers.metrics import BY_KEY
 from lab.runs.store import RunStore
-from lab.sweep.book import note_tuning, tunings
+from lab.sweep.book import note_tuning, prune, tunings
 from lab.sweep.plan import SweepPlan
 from lab.sweep.points import points
 from lab.sweep.rules import Limit
@@ -70,7 +70,7 @@ def test_a_limit_is_kept(question, store, here):
     assert any(trial.excess(asked.limits) > 0 for trial in trials)
 
 
-def test_after_each_batch_it_can_be_noted_how_far_a_tuning_is(question, store, here):
+def test_after_each_batch_it_can_be_noted_how_far_a_tuning_is_until_its_runs_are_gone(question, store, here):
     asked = limit(question[0], "mean_pips >= 7")
     metrics, seen = [dice_kind.METRICS[0]], []
     trials = tune(asked, store, here, note=lambda so_far: seen.append(noted(asked, metrics, so_far)))
@@ -82,6 +82,15 @@ def test_after_each_batch_it_can_be_noted_how_far_a_tuning_is(question, store, h
     assert 0 < sum(on_front for *_, on_front in whole.points) <= len(whole.points)
     note_tuning(whole, store)
     assert [tuning.notes for tuning in tunings(store.root)] == [list(whole.notes)]
+    first, *others = store.names()
+    for run_id in others:
+        store.remove(run_id)
+    prune(store)
+    assert len(tunings(store.root)) == 1
+    store.remove(first)
+    prune(store)
+    assert tunings(store.root) == []
+    assert list((store.root / ".sweeps").iterdir()) == []
 
 
 def test_what_is_clearly_worse_gets_no_more_seeds(question, store, here):

@@ -10,6 +10,7 @@ import pytest
 from lab.runs.code import code_sha256
 from studies.harness import Asked
 from studies.scale import page as pages
+from studies.scale import places
 from studies.scale.overhead import Timed
 from studies.scale.page import is_right, measured, text
 
@@ -36,6 +37,24 @@ def test_every_run_is_there_exactly_once_whatever_dies():
     assert "exit code 2: twinbed: " in faults
     assert "the connection to the scheduler is lost; finished runs stay stored" in faults
     assert "silent" in faults
+
+
+@pytest.mark.root
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("ip"), reason="network namespaces need root and iproute2"
+)
+def test_an_interrupt_between_two_steps_leaves_no_namespace(monkeypatch):
+    ip = places._ip
+
+    def interrupted(*arguments: str) -> None:
+        ip(*arguments)
+        if arguments[:2] == ("netns", "add"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(places, "_ip", interrupted)
+    with pytest.raises(KeyboardInterrupt), places.places(1):
+        pass
+    assert not list(places._NAMESPACES.glob(f"tb-s{os.getpid() % 100000}-*"))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -178,6 +181,13 @@ def test_memory_is_the_last_working_set_of_an_interval() -> None:
     assert any("memory is 0 throughout" in note for note in history(USED).trace.notes)
 
 
+def test_memory_of_a_sample_that_is_far_away_is_told() -> None:
+    short = one(names.MEMORY, [1000.0] * 4, EDGES[:4])
+    # The sample at 90 s holds for 300 s, so for 13 intervals, which end by 390 s.
+    notes = history(USED, short).trace.notes
+    assert "The memory of 7 intervals is that of a sample more than 300 s away." in notes
+
+
 def test_settings_hold_from_where_they_were_seen() -> None:
     quota = one(names.QUOTA, np.where(np.arange(21) < 10, 50_000, 75_000))
     found = history(
@@ -349,33 +359,51 @@ def test_what_is_kept_comes_back(tmp_path) -> None:
             np.testing.assert_array_equal(old, new)
 
 
-def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch) -> None:
-    def interrupted(*arguments: object) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("at", [0, 1])
+def test_an_interrupted_write_leaves_what_there_was(tmp_path, monkeypatch, at) -> None:
+    path, encode, left = tmp_path / "shop.parquet", kept.parquet.encode, [at]
 
-    monkeypatch.setattr(kept.parquet, "write", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        kept.write(replicas(), tmp_path / "shop.parquet")
+    def interrupted(*arguments: object) -> None:
+        encode(*arguments)  # type: ignore[arg-type]
+        left[0] -= 1
+        if left[0] < 0:
+            left[0] = at
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kept.parquet, "encode", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kept.write(replicas(), path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_older_history_survives_a_write_that_is_interrupted(tmp_path, monkeypatch) -> None:
-    kept.write(replicas(), tmp_path / "shop.parquet")
+    kept.write(replicas(), path)
     before = {file: file.read_bytes() for file in tmp_path.iterdir()}
-
-    def interrupted(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(kept.parquet, "write", interrupted)
+    monkeypatch.setattr(kept.parquet, "encode", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        kept.write(history(USED), tmp_path / "shop.parquet")
+        kept.write(history(USED), path)
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_crash_between_the_two_files_is_noticed(tmp_path, monkeypatch) -> None:
+    path, short, took_place = tmp_path / "shop.parquet", replace(WINDOW, intervals=10), list[Path]()
+    kept.write(assembled([part([USED], short, "here")], short, "here"), path)
+    older = path.read_bytes()
+
+    def noted(hidden: Path, target: Path) -> None:
+        took_place.append(target)
+        hidden.rename(target)
+
+    monkeypatch.setattr(Path, "replace", noted)
+    kept.write(history(USED), path)
+    assert took_place == [kept.beside(path), path]
+    path.write_bytes(older)
+    with pytest.raises(TraceError, match="import the history again"):
+        kept.read(path)
 
 
 def test_a_file_beside_another_trace_is_refused(tmp_path) -> None:
     kept.write(replicas(), tmp_path / "shop.parquet")
     kept.parquet.write(history(USED).trace, tmp_path / "shop.parquet")
-    with pytest.raises(TraceError, match="its containers are not those of the trace"):
+    with pytest.raises(TraceError, match="its containers or intervals are not those of the trace"):
         kept.read(tmp_path / "shop.parquet")
 
 

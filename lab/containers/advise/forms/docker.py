@@ -1,8 +1,8 @@
 """Lines for a shell: `docker update` of each container, which takes effect at once and without a restart.
 
-Docker cannot remove a CPU limit that was set with --cpus, so a limit of all CPUs of the machine takes the
-place of no limit. Swap is twice the memory, which is Docker's own default, because it refuses a memory limit
-above the old swap limit.
+Docker cannot remove a limit that was set with --cpus or --memory, so all CPUs or all memory of the machine
+take the place of no limit. Swap is twice the memory, which is Docker's own default, because it refuses a
+memory limit above the old swap limit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import numpy as np
 from control.allocator.shares import shares
 from lab.containers.advise.forms.common import LEAST_BYTES
 from lab.containers.advise.model import Row
+
+_ALL_MEMORY = "\"$(awk '/^MemTotal:/ {print $2}' /proc/meminfo)k\""
+"""All memory of the machine, in words of a shell, KiB."""
 
 
 def files(rows: Sequence[Row]) -> dict[str, str]:
@@ -33,7 +36,9 @@ def _line(row: Row) -> str:
         words.append(f"--cpu-shares {shares(np.array([advised.cpu_request_cores]))[0]}")
     if advised.memory_request_bytes is not None:
         words.append(f"--memory-reservation {max(advised.memory_request_bytes, LEAST_BYTES)}")
-    if isinstance(advised.memory_limit_bytes, int):
+    if advised.memory_limit_bytes == "none":
+        words.append(f"--memory {_ALL_MEMORY} --memory-swap -1")
+    elif advised.memory_limit_bytes is not None:
         limit = max(advised.memory_limit_bytes, LEAST_BYTES)
         words.append(f"--memory {limit} --memory-swap {2 * limit}")
     return " ".join([*words, "--", *map(shlex.quote, row.members)]) + "\n"

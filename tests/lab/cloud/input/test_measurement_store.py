@@ -50,6 +50,16 @@ def test_a_database_that_another_process_uses_is_tried_again(tmp_path, monkeypat
     assert len(database.runs()) == 2
 
 
+def test_a_csv_in_place_of_the_database_is_refused_and_stays(tmp_path):
+    file = tmp_path / "runs.csv"
+    file.write_text(HEADER + "a,m4,2,10,4,4,16,true,0.1\n")
+    before = file.read_bytes()
+    for use in (Measurements(file).runs, lambda: Measurements(file).add([run("a", "m4", 4, 7.0)])):
+        with pytest.raises(StoreError, match=r"runs\.csv: not a database .* measurements import makes one"):
+            use()
+    assert file.read_bytes() == before
+
+
 def test_a_file_that_grew_adds_its_new_rows_alone(tmp_path):
     """Who tries, writes a row and imports the file again must not count the older trials twice."""
     database, file = Measurements(tmp_path / "m.duckdb"), tmp_path / "runs.csv"

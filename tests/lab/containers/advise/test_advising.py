@@ -15,6 +15,7 @@ from twinbed import ScenarioError
 
 MACHINE = load_calibration().machine()
 DAY = 24 * 60
+PERIODS = 600
 
 
 def used(level, days=2.0, spread=0.3, seed=0):
@@ -135,6 +136,14 @@ def test_on_shared_hosts_a_container_that_requests_nothing_waits_for_the_others(
     assert late[0] < 0.1 < 0.9 < late[1]
 
 
+def test_a_search_of_a_long_history_sees_other_hours_than_the_first(monkeypatch):
+    days, busy = 20, np.arange(20 * DAY) % DAY >= DAY // 2
+    told = of_cluster("test", history(trace([np.where(busy, 2.0, 0.1)])))
+    # One of every 72 stretches of 20 minutes: at equal distances always the first minutes after midnight.
+    monkeypatch.setattr("lab.containers.advise.rehearsal._SEARCHED", days * DAY * PERIODS / 72)
+    assert Rehearsal(told, MACHINE, Price(), (0,)).late()(np.array([1.0])) > 0.1
+
+
 def test_a_notes_share_of_throttled_periods_is_of_the_fleets_periods():
     brief = np.arange(2 * DAY) < 120
     own = trace(
@@ -158,7 +167,8 @@ def test_rows_to_leave_do_not_count_in_the_notes():
     (note,) = [note for note in made.notes if note.startswith("krr: ")]
     assert "(1 of 2 rows)" in note
     assert f"{made.rows[0].after.money_per_day.mean:.3f}" in note
-    assert any(note.endswith("made from; rows to leave do not count:") for note in made.notes)
+    head = "made from; rows to leave do not count; current comes last and has no rank:"
+    assert any(note.endswith(head) for note in made.notes)
 
 
 def test_the_notes_have_no_exponents():

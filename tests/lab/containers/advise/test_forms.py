@@ -185,6 +185,16 @@ def test_docker_lines_are_words_of_a_shell(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_no_memory_limit_is_all_memory_of_the_machine_for_docker():
+    free = Setting(memory_limit_bytes="none")
+    text = forms.joined(advice(row(advised=free)), "docker")
+    script = 'docker() { echo "$@"; }\n' + text
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert said[:2] == ["update", "--memory"]
+    assert int(said[2].removesuffix("k")) > 1 << 10
+    assert said[3:5] == ["--memory-swap", "-1"]
+
+
 @settings(max_examples=60, deadline=None)
 @given(names=st.lists(st.text(min_size=1, max_size=30), min_size=3, max_size=3))
 def test_any_name_is_quoted_in_every_form(names):
