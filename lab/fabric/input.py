@@ -112,7 +112,8 @@ class CollectiveInput(Section):
     ] = Field(default="all_reduce", description="The operation, by its name in nccl-tests.")
     message_bytes: PositiveInt = 2_000_000_000
     """Message size as nccl-tests counts it, B."""
-    repeats: PositiveInt = Field(default=800, description="Number of operations, one after another.")
+    repeats: int = Field(default=800, ge=1, le=10_000_000)
+    """Number of operations, one after another."""
 
 
 class CheckpointInput(Section):

@@ -17,6 +17,9 @@ from twinbed import ScenarioError
 NO_SPINE_USED = -1
 """The spine of a path with only one ToR."""
 
+HOSTS_AT_MOST = 4096
+"""Largest number of hosts all of whose pairs are followed. Their paths take a few GiB."""
+
 _REDUNDANT = tuple(scheme for scheme in Scheme if scheme is not Scheme.NONE)
 _TO_TWO_TORS = (Scheme.BOND, Scheme.THORN_SOFTWARE, Scheme.THORN)
 
@@ -84,7 +87,12 @@ def check(topology: Topology, scheme: Scheme) -> None:
 
 
 def all_pairs(topology: Topology) -> Whole:
-    """Return int64[H·(H-1), 2]: all pairs of different hosts."""
+    """Return int64[H·(H-1), 2]: all pairs of different hosts. Raises ScenarioError for too many."""
+    if topology.hosts > HOSTS_AT_MOST:
+        raise ScenarioError(
+            f"topology: hosts: {topology.hosts:,}: the flows between all hosts can be followed for at most "
+            f"{HOSTS_AT_MOST:,}: give fewer, or measure sends"
+        )
     source, destination = np.nonzero(~np.eye(topology.hosts, dtype=np.bool_))
     return np.stack([source, destination], axis=1).astype(np.int64)
 

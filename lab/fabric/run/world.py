@@ -20,7 +20,7 @@ from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.values import Fabric
 from lab.fabric.input import FabricInput, FaultsInput, NcclInput, fabric_of
 from twin.fabric.failover import failover
-from twin.fabric.faults import EdgeRates, check_faults, random_edge, round_robin
+from twin.fabric.faults import EdgeRates, check_faults, random_edge, round_robin, starts_s
 from twin.fabric.model import Delay, Flags, Floats, Outages, Scheme, Topology, Whole
 from twin.fabric.port_failover import PortFailover, PortOutage, Story, story
 from twin.fabric.rdma import Link, stall_s, wire_bytes
@@ -206,8 +206,8 @@ def plan(
         case "single":
             return [_single(faults, topology, lasts_s / 2 if faults.at_s is None else faults.at_s, uplink)]
         case "flapping":
-            starts_s = np.arange(first_s, until_s, faults.down_s + faults.up_s)
-            return [_single(faults, topology, float(at_s), uplink) for at_s in starts_s]
+            times_s = starts_s(first_s, until_s, faults.down_s, faults.up_s).tolist()
+            return [_single(faults, topology, at_s, uplink) for at_s in times_s]
         case "random":
             rates = {f"{kind}_per_s": per_day / _DAY_S for kind, per_day in faults.per_day.items()}
             repair = Delay(faults.down_s, faults.down_s)

@@ -39,6 +39,7 @@ def test_its_policies_are_schemes_and_all_of_them_by_default():
         ({**MINIMAL, "period_s": 0.05}, "period_s has no meaning with a fabric"),
         ({"name": "edge", "fabric": {}}, "fabric: give one of sends"),
         (asked(topology={"hosts": 1}), "fabric.topology.hosts"),
+        ({**MINIMAL, "fabric": {"collective": {"repeats": 10**12}}}, "fabric.collective.repeats: .*10000000"),
         (asked(topology={"hosts": 5, "tors": 3, "racks": 2}), "topology.*tors: 3 do not fill 2 racks"),
         (asked(values={"control": {"hold": 0.0}}), "did you mean 'control.hold_s'"),
         (asked(values={"bfd": {"interval_s": -1.0}}), "greater than or equal to 0"),
