@@ -103,9 +103,13 @@ class World:
     @property
     def port_failover(self) -> PortFailover | None:
         """NCCL's own failover between a host's two ports, or None under other schemes. Raises ScenarioError
-        for a version without it."""
+        for a version without it, and for queue pairs whose error it would never see."""
         if self.scheme not in BY_NCCL:
             return None
+        if np.isinf(self.fabric.queue_pair.ladder.error_s):
+            raise ScenarioError(
+                f"queue_pair.timeout: 0 never ends in the error that {self.scheme} waits for; give 1 to 31"
+            )
         given = self.asked.nccl or NcclInput()
         made = nccl.failover_of(
             given.version,
@@ -176,7 +180,9 @@ def through(
         faults = plan(world, undisturbed_s, until_s=until_s, uplink=uplink)
         outages = world.outages(faults, pairs)
         result, end_s = run(outages)
-        if len(plan(world, undisturbed_s, until_s=max(until_s, end_s), uplink=uplink)) == len(faults):
+        # What stands still for ever meets no further fault.
+        met_s = until_s if np.isinf(end_s) else max(until_s, end_s)
+        if len(plan(world, undisturbed_s, until_s=met_s, uplink=uplink)) == len(faults):
             return before(outages, end_s), result
         until_s *= 2
     raise ScenarioError(

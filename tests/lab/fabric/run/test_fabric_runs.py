@@ -234,6 +234,21 @@ def test_a_single_fault_is_on_a_path_that_the_measurement_takes(tmp_path, measur
         assert run.frame("series")["duration_s"].max() > 1.5
 
 
+@pytest.mark.parametrize(
+    "measure",
+    [
+        {"sends": {"messages": 40, "message_bytes": 40_000}, "faults": {"up_s": 1e-4}},
+        {"collective": {"message_bytes": 10**8, "repeats": 200}, "faults": {"up_s": 0.5}},
+    ],
+)
+def test_queue_pairs_without_a_timer_stand_still_for_ever_and_have_failed(tmp_path, measure):
+    fabric = {"topology": {"hosts": 2}, "nccl": {"variables": {"NCCL_IB_TIMEOUT": 0}}, **measure}
+    raw = {"name": "timeless", "fabric": fabric, "policies": ["none"]}
+    (run,) = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    assert run.metrics["failed"] == 1
+    assert run.metrics["outages"] > 0
+
+
 def test_faults_go_on_until_slowed_sends_are_done(tmp_path):
     raw = {
         "name": "slowed",
