@@ -58,6 +58,7 @@ def test_the_largest_plan_has_names_and_addresses_for_everything() -> None:
         ({"name": "run-1-2-3"}, "name: 'run-1-2-3' cannot"),
         ({"name": "x" * 21}, "use 1 to 20 of"),
         ({"hosts": 1}, "hosts: 1 is not possible; take 2 to 200"),
+        ({"tenants": (0,)}, r"tenants\.0: 0 is not possible; take 1 to 16777215"),
         ({"tors": 9}, "tors: 9 is not possible; take 2 to 8"),
         ({"tenants": (100, 0)}, "tenants.1: 0 is not possible"),
         ({"tenants": (100, 100)}, "tenants: give 1 to 50 VNIs, no two alike"),
