@@ -154,6 +154,10 @@ class TrainingInput(Section):
     def _enough(self) -> TrainingInput:
         if self.average > self.iterations:
             raise ValueError(f"average is {self.average}, more than the {self.iterations} iterations")
+        if self.layers % self.pipeline:
+            raise ValueError(
+                f"pipeline: {self.pipeline} stages do not share {self.layers} layers evenly; give a multiple"
+            )
         if self.epochs is not None and self.iterations % self.epochs:
             raise ValueError(f"{self.iterations} iterations are not {self.epochs} epochs of equal length")
         return self

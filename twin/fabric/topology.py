@@ -71,7 +71,10 @@ def check(topology: Topology, scheme: Scheme) -> None:
     if missing.size:
         raise ScenarioError(f"topology: tor {missing[0]} has no host: number the ToRs without a gap")
     if scheme in _REDUNDANT and topology.uplinks < 2:
-        raise ScenarioError(f"topology: uplinks: 1, but scheme {scheme} needs two: give hosts another uplink")
+        raise ScenarioError(
+            f"topology: hosts have one uplink, but scheme {scheme} needs two: give each rack another of "
+            "`tors`, or take the policy none"
+        )
     if scheme in _TO_TWO_TORS and (tor_of[:, 0] == tor_of[:, -1]).any():
         host = int(np.argmax(tor_of[:, 0] == tor_of[:, -1]))
         raise ScenarioError(

@@ -97,7 +97,7 @@ def test_the_store_lists_shows_and_queries_them(sends):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("fabric.topology.tors=1", "needs two"),
+        ("fabric.topology.tors=1", "one uplink, but scheme thorn needs two: give each rack"),
         ("fabric.values.bfd.interval_s=0.0", "interval_s"),
         ("fabric.topology={tors: 4, racks: 2}", "add spines"),
         ("fabric.values.queue_pair.timeout=40.0", "is not one of 0 … 31"),
@@ -274,6 +274,8 @@ def test_epochs_are_equal_parts_and_were_recorded(tmp_path):
     raw = {"name": "job", "fabric": {"faults": {"kind": "none"}, "training": training}, "policies": ["none"]}
     with pytest.raises(ScenarioError, match="300 iterations are not 70 epochs"):
         build(raw)
+    with pytest.raises(ScenarioError, match=r"fabric\.training: pipeline: 3 stages do not share 4 layers"):
+        build(raw | {"fabric": {"training": {**training, "epochs": None, "layers": 4, "pipeline": 3}}})
     asked = build(raw | {"fabric": {"training": training | {"epochs": 300}}})
     with pytest.raises(ScenarioError, match="300 is more than the 150 recorded"):
         run_scenario(asked, RunStore(tmp_path), jobs=1)
