@@ -61,7 +61,7 @@ class CapturedPacket:
     sequence: int | None = None
 
 
-class _Listening(L2ListenSocket):  # type: ignore[misc]
+class _Listening(L2ListenSocket):
     """A socket that hears its device again after the device was down, as on a link that flaps."""
 
     def recv_raw(self, x: int = MTU) -> tuple[Any, ...]:
