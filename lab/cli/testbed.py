@@ -172,7 +172,7 @@ def up(
                 raise typer.BadParameter(f"--topo decides {key}; leave out the option for it")
             options[key] = options[key] if value is None else value
         names = (*read_topo.hosts, *read_topo.tors, *read_topo.spines)
-    wanted = plan(file, options)
+    wanted = plan(file, options, topo)
     fabric = make(wanted, lasting=True, progress=_teller(wanted=not no_progress))
     emit(_endpoints(fabric, names), form)
 

@@ -112,7 +112,8 @@ class CollectiveInput(Section):
     ] = Field(default="all_reduce", description="The operation, by its name in nccl-tests.")
     message_bytes: PositiveInt = 2_000_000_000
     """Message size as nccl-tests counts it, B."""
-    repeats: PositiveInt = Field(default=800, description="Number of operations, one after another.")
+    repeats: int = Field(default=800, ge=1, le=10_000_000)
+    """Number of operations, one after another."""
 
 
 class CheckpointInput(Section):
@@ -153,6 +154,10 @@ class TrainingInput(Section):
     def _enough(self) -> TrainingInput:
         if self.average > self.iterations:
             raise ValueError(f"average is {self.average}, more than the {self.iterations} iterations")
+        if self.layers % self.pipeline:
+            raise ValueError(
+                f"pipeline: {self.pipeline} stages do not share {self.layers} layers evenly; give a multiple"
+            )
         if self.epochs is not None and self.iterations % self.epochs:
             raise ValueError(f"{self.iterations} iterations are not {self.epochs} epochs of equal length")
         return self

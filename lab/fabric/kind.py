@@ -61,7 +61,7 @@ class Fabric(Pillar):
         self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
         from lab.fabric.validate.both import validate
-        from lab.fabric.validate.judge import RULE, agree, result
+        from lab.fabric.validate.judge import LEFT_OUT, RULE, agree, result
 
         compared = validate(scenario, repeats, progress)
-        return result(compared, [RULE]), agree(compared)
+        return result(compared, [RULE, LEFT_OUT]), agree(compared)

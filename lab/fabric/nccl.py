@@ -97,7 +97,7 @@ def settings(version: str, variables: Settings) -> Settings:
                 f"nccl.variables.{name}: NCCL sets it to {folded[name]}, and no variable does"
             )
         if isinstance(value, str) != isinstance(folded[name], str):
-            expected = "text" if isinstance(folded[name], str) else "a whole number"
+            expected = "text" if isinstance(folded[name], str) else "a whole number without quotes"
             raise ScenarioError(f"nccl.variables.{name}: {value!r} is not {expected}")
         if name in _RANGES and value not in _RANGES[name]:
             low, high = _RANGES[name][0], _RANGES[name][-1]
@@ -160,7 +160,8 @@ def _unknown(name: str, version: str, folded: Settings) -> str:
     if later:
         return f"NCCL has it from {'.'.join(map(str, min(later)))} on, not in {version}"
     settable = [known for known in folded if known.startswith(_PREFIX)]
-    hint = nearest(name, settable, f"its names are such as {settable[0]}")
+    longer = [known for known in settable if known.startswith(name)]
+    hint = nearest(name, longer or settable, f"its names are such as {(longer or settable)[0]}")
     return f"NCCL {version} has no such variable; {hint}"
 
 

@@ -7,6 +7,7 @@ for: measuring (witness.py, probe.py): a busy capture loses packets. Source: sca
 
 from __future__ import annotations
 
+import errno
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 from scapy.arch.linux import L2ListenSocket
 from scapy.contrib.bfd import BFD
 from scapy.contrib.roce import BTH
-from scapy.data import DLT_EN10MB
+from scapy.data import DLT_EN10MB, MTU
 from scapy.layers.inet import IP
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet
@@ -58,6 +59,20 @@ class CapturedPacket:
     opcode: str | None = None
     queue_pair: int | None = None
     sequence: int | None = None
+
+
+class _Listening(L2ListenSocket):
+    """A socket that hears its device again after the device was down, as on a link that flaps."""
+
+    def recv_raw(self, x: int = MTU) -> tuple[Any, ...]:
+        """Return nothing when the device goes down. Scapy would close the socket for good."""
+        try:
+            received: tuple[Any, ...] = super().recv_raw(x)
+        except OSError as error:
+            if error.errno != errno.ENETDOWN:
+                raise
+            return None, None, None
+        return received
 
 
 def decode(packet: Packet, device: str = "", at_s: float = 0.0) -> CapturedPacket | None:
@@ -146,7 +161,7 @@ def capture(
     with ExitStack() as stack:
         try:
             with in_namespace(namespace):
-                sockets = {L2ListenSocket(iface=device): device for device in devices}
+                sockets = {_Listening(iface=device): device for device in devices}
         except OSError as error:
             raise BackendError(
                 f"{place}: cannot capture ({error.strerror}); run as root, on a fabric that is up"

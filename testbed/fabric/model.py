@@ -349,4 +349,4 @@ class Injected:
 
 def _within(key: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise ScenarioError(f"{key}: {value:g} is not possible; take {least:g} to {most:g}")
+        raise ScenarioError(f"{key}: {value:.15g} is not possible; take {least:.15g} to {most:.15g}")

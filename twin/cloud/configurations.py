@@ -224,14 +224,14 @@ def runs(
         called,
     )
     batch = real["tokens_per_gpu"] / real["sequence"]
-    # GPUs that share a sequence have fewer tokens each than a micro-batch, as in measured tables.
-    _refuse(
-        unseen & (batch < real["micro_batch"] * (1 - _ROUNDING)),
-        "a micro-batch is larger than tokens_per_gpu / sequence allows",
-        called,
-    )
     fitting = np.array(list(map(_dividing, batch, largest)))
     taken = np.where(asked, fitting, real["micro_batch"])
+    # GPUs that share a sequence have fewer tokens each than a micro-batch, as in measured tables.
+    _refuse(
+        unseen & (batch < taken * (1 - _ROUNDING)),
+        "a micro-batch is larger than tokens_per_gpu / sequence allows; give more tokens_per_gpu",
+        called,
+    )
     names = [f"{size:.3g}" for size in real["parameters"]] if model is None else list(model)
     made = Runs(
         model=np.array(names, dtype=np.object_),

@@ -16,6 +16,9 @@ from control.fabric import Direction, FaultKind, PlannedFault
 from twin.fabric.model import Delay, Flags, Floats, Topology, Whole
 from twinbed import ScenarioError
 
+FAULTS_AT_MOST = 1_000_000
+"""Largest number of faults of a plan. Most larger plans are milliseconds given as seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeRates:
@@ -66,8 +69,6 @@ def round_robin(
 
     Faults begin before until_s. The default times are those of the THORN-ML chapter's evaluation.
     """
-    _cycle(down_s, up_s)
-    starts = np.arange(first_s, until_s, down_s + up_s)
     return [
         PlannedFault(
             FaultKind.PORT,
@@ -77,8 +78,28 @@ def round_robin(
             at_s=float(at_s),
             down_s=down_s,
         )
-        for turn, at_s in enumerate(starts)
+        for turn, at_s in enumerate(starts_s(first_s, until_s, down_s, up_s))
     ]
+
+
+def starts_s(first_s: float, until_s: float, down_s: float, up_s: float) -> Floats:
+    """Return the starts before until_s of faults that follow one another: down for down_s, up for up_s, s.
+
+    Raises ScenarioError for a cycle that cannot be, and for too many faults.
+    """
+    if not (down_s > 0.0 and up_s >= 0.0 and np.isfinite(down_s + up_s)):
+        raise ScenarioError(
+            f"faults: a cycle of {down_s} s down and {up_s} s up: give finite ones, down above 0"
+        )
+    _countable((until_s - first_s) / (down_s + up_s), until_s, "give longer down_s and up_s, in seconds")
+    return np.arange(first_s, until_s, down_s + up_s)
+
+
+def _countable(faults: float, until_s: float, cure: str) -> None:
+    if faults > FAULTS_AT_MOST:
+        raise ScenarioError(
+            f"faults: {faults:.3g} in {until_s:.4g} s, at most {FAULTS_AT_MOST:,} can be followed: {cure}"
+        )
 
 
 def random_edge(
@@ -94,6 +115,7 @@ def random_edge(
         (FaultKind.NIC, rates.nic_per_s, topology.hosts * adapters),
         (FaultKind.TOR, rates.tor_per_s, topology.tors),
     ):
+        _countable(per_s * devices * until_s, until_s, "give fewer per day")
         count = random.poisson(per_s * devices * until_s)
         at_s = random.uniform(0.0, until_s, count)
         down_s = rates.repair.draw(count, random)
@@ -171,10 +193,3 @@ def _at(
     else:
         host, uplink = divmod(device, topology.uplinks)
     return PlannedFault(kind, host=host, uplink=uplink, silent=silent, at_s=at_s, down_s=down_s)
-
-
-def _cycle(down_s: float, up_s: float) -> None:
-    if not (down_s > 0.0 and up_s >= 0.0 and np.isfinite(down_s + up_s)):
-        raise ScenarioError(
-            f"faults: a cycle of {down_s} s down and {up_s} s up: give finite ones, down above 0"
-        )

@@ -386,7 +386,7 @@ def _walk(
                 saved[:] = np.minimum(saved, work)
                 stage, done_s = _RESTORE, now_s + numbers.restore_s[best]
             elif rng.random() < start_fails:
-                done_s = now_s + times_s[3]
+                stage, done_s = _REPLACE, now_s + times_s[3]
             else:
                 break
     spent_s[planned, _PRODUCTIVE] = work

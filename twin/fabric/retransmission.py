@@ -186,7 +186,8 @@ class Recorded:
         if retry_count != self.retry_count or timeout > self.most_timeout:
             raise ScenarioError(
                 f"queue_pair: timeout {timeout}, retry_count {retry_count}: cx6-20.40 was measured with "
-                f"{self.retry_count} retries and timeouts up to {self.most_timeout} alone"
+                f"{self.retry_count} retries and timeouts up to {self.most_timeout} alone; "
+                "give these, or take cx6-20.43"
             )
         return tuple(after_s - at_s for at_s, after_s in pairwise((0.0, *self.rungs_s, self.error_s)))
 

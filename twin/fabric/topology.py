@@ -17,6 +17,9 @@ from twinbed import ScenarioError
 NO_SPINE_USED = -1
 """The spine of a path with only one ToR."""
 
+HOSTS_AT_MOST = 4096
+"""Largest number of hosts all of whose pairs are followed. Their paths take a few GiB."""
+
 _REDUNDANT = tuple(scheme for scheme in Scheme if scheme is not Scheme.NONE)
 _TO_TWO_TORS = (Scheme.BOND, Scheme.THORN_SOFTWARE, Scheme.THORN)
 
@@ -68,7 +71,10 @@ def check(topology: Topology, scheme: Scheme) -> None:
     if missing.size:
         raise ScenarioError(f"topology: tor {missing[0]} has no host: number the ToRs without a gap")
     if scheme in _REDUNDANT and topology.uplinks < 2:
-        raise ScenarioError(f"topology: uplinks: 1, but scheme {scheme} needs two: give hosts another uplink")
+        raise ScenarioError(
+            f"topology: hosts have one uplink, but scheme {scheme} needs two: give each rack another of "
+            "`tors`, or take the policy none"
+        )
     if scheme in _TO_TWO_TORS and (tor_of[:, 0] == tor_of[:, -1]).any():
         host = int(np.argmax(tor_of[:, 0] == tor_of[:, -1]))
         raise ScenarioError(
@@ -84,7 +90,12 @@ def check(topology: Topology, scheme: Scheme) -> None:
 
 
 def all_pairs(topology: Topology) -> Whole:
-    """Return int64[H·(H-1), 2]: all pairs of different hosts."""
+    """Return int64[H·(H-1), 2]: all pairs of different hosts. Raises ScenarioError for too many."""
+    if topology.hosts > HOSTS_AT_MOST:
+        raise ScenarioError(
+            f"topology: hosts: {topology.hosts:,}: the flows between all hosts can be followed for at most "
+            f"{HOSTS_AT_MOST:,}: give fewer, or measure sends"
+        )
     source, destination = np.nonzero(~np.eye(topology.hosts, dtype=np.bool_))
     return np.stack([source, destination], axis=1).astype(np.int64)
 

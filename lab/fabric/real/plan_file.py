@@ -69,15 +69,15 @@ class PlanFile(BaseModel):
         return text
 
 
-def plan(path: Path | None, options: Mapping[str, Any]) -> Plan:
+def plan(path: Path | None, options: Mapping[str, Any], topo: str | None = None) -> Plan:
     """Return a file's plan (None: all defaults), with options in place of its keys. An option that is
-    None was not given.
+    None was not given. topo: what some of them come from, for errors.
 
     Raises ScenarioError in one line that names the file, or the option, and the key.
     """
     given: dict[str, Any] = {} if path is None else guard.read_keys(path, "keys, as `hosts: 4`")
     chosen = {key: value for key, value in options.items() if value is not None}
-    where = "options" if path is None else str(path)
+    where = " with ".join(str(one) for one in (path, topo) if one is not None) or "options"
     try:
         checked = PlanFile.model_validate({**given, **chosen})
     except ValidationError as error:

@@ -36,6 +36,8 @@ _ATTACHMENTS_PER_TOR = 32
 _DAY_S = 86_400.0
 _STRIPED = 1 << 10
 """Number of connections of an adapter at which each uplink certainly has one."""
+_MOST_ITERATIONS = 1 << 27
+"""Largest number of iterations whose lengths are kept, 8 bytes each."""
 
 
 def measure(world: World, asked: FleetInput) -> Measured:
@@ -93,6 +95,11 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
     if asked.checkpoint_interval_s is None and not asked.save_s:
         raise ScenarioError(
             "fabric.fleet.save_s: 0 has no best interval between saves: give checkpoint_interval_s"
+        )
+    if (iterations := asked.days * _DAY_S / asked.iteration_s) > _MOST_ITERATIONS:
+        raise ScenarioError(
+            f"fabric.fleet.iteration_s: {iterations:.2g} iterations in {asked.days:g} days, at most "
+            f"{_MOST_ITERATIONS:,}: give fewer days, or a plan"
         )
     interval_s = asked.checkpoint_interval_s or daly_s(asked.save_s, 1 / fatal_per_s)
     rerouted = world.scheme is Scheme.REROUTE

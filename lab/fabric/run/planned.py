@@ -32,6 +32,8 @@ _STALLS = 1024
 """Stalls drawn, from which the simulation draws with replacement."""
 _SHOWN = 4
 """Decimals of a share in tables (metrics.csv). A share of training that shows as 0 is no progress."""
+_MOST_FAILURES = 1e8
+"""Number of failures at which no fleet makes progress. To walk through more takes minutes."""
 _EDGE = ("cable", "switch")
 _NETWORK = (*_EDGE, "NIC")
 _SIZES = np.log2([2048, 4096, 8192, 16384])
@@ -42,6 +44,9 @@ _REQUEUE_S, _UPDATE_S = np.array([454.0, 545.0, 635.0, 768.0]), np.array([46.0, 
 def measure(world: World, asked: FleetInput, plan: PlanInput) -> Measured:
     """Run the plan under the run's scheme. Raises ScenarioError for a job that makes no progress."""
     spec = plan_of(world, asked, plan)
+    failures = sum(failure.per_s for failure in spec.failures) * spec.duration_s
+    if failures > _MOST_FAILURES:
+        raise ScenarioError(f"fabric.fleet.plan.{NO_PROGRESS} (it fails {failures:.0e} times)")
     out = simulate(spec, world.measure)
     if round(out.ettr_queue, _SHOWN) == 0:
         raise ScenarioError(f"fabric.fleet.plan.{NO_PROGRESS} (it trains {out.ettr_queue:.0e} of the time)")

@@ -38,14 +38,15 @@ def measure(world: World, asked: SendsInput) -> Measured:
             )
         else:
             series = _undisturbed(world.fabric.queue_pair, link, **sizes)
-        return series, float(np.fmin(2 * series.latency_s.sum(), series.error_at_s))
+        ended_s = float(np.fmin(2 * series.latency_s.sum(), series.error_at_s))
+        return series, np.inf if np.isnan(ended_s) else ended_s  # without a timer it stands still for ever
 
     pairs = np.array([_THERE, _BACK])
     outages, sends = through(world, undisturbed_s, sent, pairs=pairs, uplink=int(there[0]))
     done = sends.latency_s[~np.isnan(sends.latency_s)]
     latencies, censored = _latencies(done, asked.messages, sends.error_at_s)
     metrics = {
-        "failed": float(not np.isnan(sends.error_at_s)),
+        "failed": float(len(done) < asked.messages),
         "retransmitted_packets": float(sends.retransmitted),
         **latencies,
     }
@@ -66,7 +67,7 @@ def _latencies(done: Floats, messages: int, error_at_s: float) -> tuple[dict[str
     message in flight had waited since the end of the one before it, and half of that time is a latency.
     """
     ordered, unfinished = np.sort(done), messages - len(done)
-    waited_s = (error_at_s - 2 * float(done.sum())) / 2 if unfinished else 0.0
+    waited_s = (error_at_s - 2 * float(done.sum())) / 2 if error_at_s < np.inf else 0.0
     longest_s = max(waited_s, float(done.max(initial=0.0)))
     places = {
         f"latency_{key}_s": min(int(np.ceil(share * messages)), messages - 1)

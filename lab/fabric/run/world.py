@@ -20,7 +20,7 @@ from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.values import Fabric
 from lab.fabric.input import FabricInput, FaultsInput, NcclInput, fabric_of
 from twin.fabric.failover import failover
-from twin.fabric.faults import EdgeRates, check_faults, random_edge, round_robin
+from twin.fabric.faults import EdgeRates, check_faults, random_edge, round_robin, starts_s
 from twin.fabric.model import Delay, Flags, Floats, Outages, Scheme, Topology, Whole
 from twin.fabric.port_failover import PortFailover, PortOutage, Story, story
 from twin.fabric.rdma import Link, stall_s, wire_bytes
@@ -103,9 +103,13 @@ class World:
     @property
     def port_failover(self) -> PortFailover | None:
         """NCCL's own failover between a host's two ports, or None under other schemes. Raises ScenarioError
-        for a version without it."""
+        for a version without it, and for queue pairs whose error it would never see."""
         if self.scheme not in BY_NCCL:
             return None
+        if np.isinf(self.fabric.queue_pair.ladder.error_s):
+            raise ScenarioError(
+                f"queue_pair.timeout: 0 never ends in the error that {self.scheme} waits for; give 1 to 31"
+            )
         given = self.asked.nccl or NcclInput()
         made = nccl.failover_of(
             given.version,
@@ -176,7 +180,9 @@ def through(
         faults = plan(world, undisturbed_s, until_s=until_s, uplink=uplink)
         outages = world.outages(faults, pairs)
         result, end_s = run(outages)
-        if len(plan(world, undisturbed_s, until_s=max(until_s, end_s), uplink=uplink)) == len(faults):
+        # What stands still for ever meets no further fault.
+        met_s = until_s if np.isinf(end_s) else max(until_s, end_s)
+        if len(plan(world, undisturbed_s, until_s=met_s, uplink=uplink)) == len(faults):
             return before(outages, end_s), result
         until_s *= 2
     raise ScenarioError(
@@ -206,8 +212,8 @@ def plan(
         case "single":
             return [_single(faults, topology, lasts_s / 2 if faults.at_s is None else faults.at_s, uplink)]
         case "flapping":
-            starts_s = np.arange(first_s, until_s, faults.down_s + faults.up_s)
-            return [_single(faults, topology, float(at_s), uplink) for at_s in starts_s]
+            times_s = starts_s(first_s, until_s, faults.down_s, faults.up_s).tolist()
+            return [_single(faults, topology, at_s, uplink) for at_s in times_s]
         case "random":
             rates = {f"{kind}_per_s": per_day / _DAY_S for kind, per_day in faults.per_day.items()}
             repair = Delay(faults.down_s, faults.down_s)

@@ -38,6 +38,11 @@ RULE = (
     "how long every CPU stood still while a setting was measured."
 )
 
+LEFT_OUT = (
+    "Both break links of two hosts, in one rack of two ToRs or, with spines, in two. The scenario's other "
+    "hosts and ToRs, its job and the times of its faults are left out."
+)
+
 WAYS = {"out": "out of the host", "into": "into the host"}
 
 

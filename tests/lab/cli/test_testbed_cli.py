@@ -184,6 +184,8 @@ def test_up_takes_a_users_own_topology_and_says_which_node_is_which(twinbed, tmp
     assert "c is tb-lab1-h2." in shown.out
     assert "right is tb-lab1-t1." in shown.out
     assert "--topo decides hosts" in twinbed("testbed", "up", "--topo", spec, "--hosts", 3).refused
+    (tmp_path / "mine.py").write_text(TOPO.replace(', self.addSwitch("right")', ","))
+    assert twinbed("testbed", "up", "--topo", spec).refused.startswith(f"{spec}: tors: 1 is not possible")
 
 
 def test_a_topology_has_the_tenants_and_storage_of_a_plan_beside_it(twinbed, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from control.fabric import Direction
 from lab.ask.scenario import build, expand, with_overrides
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.retries import RetryProfile, retry_profile
+from lab.fabric.kind import Fabric
 from lab.fabric.run import world
 from lab.fabric.validate import both
 from twin.fabric.retransmission import PLAIN
@@ -39,6 +40,7 @@ def test_its_policies_are_schemes_and_all_of_them_by_default():
         ({**MINIMAL, "period_s": 0.05}, "period_s has no meaning with a fabric"),
         ({"name": "edge", "fabric": {}}, "fabric: give one of sends"),
         (asked(topology={"hosts": 1}), "fabric.topology.hosts"),
+        ({**MINIMAL, "fabric": {"collective": {"repeats": 10**12}}}, "fabric.collective.repeats: .*10000000"),
         (asked(topology={"hosts": 5, "tors": 3, "racks": 2}), "topology.*tors: 3 do not fill 2 racks"),
         (asked(values={"control": {"hold": 0.0}}), "did you mean 'control.hold_s'"),
         (asked(values={"bfd": {"interval_s": -1.0}}), "greater than or equal to 0"),
@@ -130,6 +132,13 @@ def test_a_carrier_that_is_lost_one_way_is_not_taken_for_one_that_is_lost_both_w
     (spec,) = expand(build(asked(faults=faults) | {"policies": ["thorn"]}))
     with pytest.raises(ScenarioError, match=r"faults\.one_way: a carrier is lost both ways"):
         both.asked_of(spec)
+
+
+def test_a_validation_says_what_of_a_scenario_it_leaves_out(monkeypatch):
+    monkeypatch.setattr(both, "validate", lambda *_: [])
+    large = build(asked(topology={"hosts": 16, "tors": 3}) | {"policies": ["thorn"]})
+    shown, _ = Fabric().validate(large, None, repeats=1, fresh=False, progress=None)
+    assert "links of two hosts" in shown.notes[1]
 
 
 def test_ranges_that_do_not_belong_together_are_refused(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import nullcontext
 from io import BytesIO
 
@@ -15,11 +16,14 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 from scapy.utils import rdpcap
 
+from control.fabric import Fault, FaultKind
 from testbed.fabric import capture as capturing
+from testbed.fabric import faults
 from testbed.fabric.capture import CapturedPacket, capture, decode, devices_at
 from testbed.fabric.model import Fabric, Plan
 from testbed.fabric.plan import fabric_of
-from tests.testbed.fabric.test_fabric_up import send_and_receive
+from testbed.fabric.up import wait_converged
+from tests.testbed.fabric.test_fabric_up import WITHIN_S, send_and_receive
 from twinbed import BackendError, ScenarioError
 
 FRAME = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
@@ -127,7 +131,7 @@ def line(monkeypatch) -> list[dict]:
             stop_filter(packet)
 
     monkeypatch.setattr(capturing, "in_namespace", lambda _: nullcontext())
-    monkeypatch.setattr(capturing, "L2ListenSocket", lambda iface: BytesIO())
+    monkeypatch.setattr(capturing, "_Listening", lambda iface: BytesIO())
     monkeypatch.setattr(capturing, "sniff", sniff)
     return asked
 
@@ -171,3 +175,24 @@ def test_a_real_fabrics_bfd_and_vxlan_packets_are_captured(fabric: Fabric, tmp_p
     assert {tunnelled.source, tunnelled.destination} == {host.loopback for host in fabric.hosts}
     assert {packet.device for packet in packets} <= {uplink.device for uplink in fabric.hosts[0].uplinks}
     assert len(rdpcap(str(tmp_path / "h0.pcap"))) == len(packets) + others
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_a_capture_at_a_port_goes_on_after_the_port_was_down(fabric: Fabric) -> None:
+    fault = Fault(FaultKind.LINK, host=0, uplink=0, silent=False)
+
+    def flap() -> None:
+        faults.inject(fabric, fault)
+        time.sleep(0.5)
+        faults.clear(fabric, fault)
+
+    flapping = threading.Timer(1.0, flap)
+    flapping.start()
+    try:
+        packets, _ = capture(fabric, "t0:host0", seconds=8.0, count=100_000)
+    finally:
+        flapping.join()
+        wait_converged(fabric, WITHIN_S)
+    assert packets[0].at_s < 1.0
+    assert packets[-1].at_s > 7.0

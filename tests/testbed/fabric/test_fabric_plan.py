@@ -59,7 +59,7 @@ def test_the_largest_plan_has_names_and_addresses_for_everything() -> None:
         ({"name": "x" * 21}, "use 1 to 20 of"),
         ({"hosts": 1}, "hosts: 1 is not possible; take 2 to 200"),
         ({"tors": 9}, "tors: 9 is not possible; take 2 to 8"),
-        ({"tenants": (100, 0)}, "tenants.1: 0 is not possible"),
+        ({"tenants": (100, 0)}, "tenants.1: 0 is not possible; take 1 to 16777215"),
         ({"tenants": (100, 100)}, "tenants: give 1 to 50 VNIs, no two alike"),
         ({"tenants": (1, 2), "endpoints": 26}, "endpoints: 26 is not possible; take 1 to 25"),
         ({"hosts": 199, "storage": 2}, "storage: 2 is not possible; take 0 to 1"),

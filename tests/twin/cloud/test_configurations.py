@@ -88,6 +88,8 @@ def test_a_micro_batch_is_no_larger_than_the_step():
         ({"gpus": 0}, "row 1: gpus must be above zero"),
         ({"micro_batch": -1}, "row 1: micro_batch must be above zero"),
         ({"parameters": 70e9}, "row 1: one sequence does not fit the memory"),
+        # Two GPUs a sequence: the answer would be for a whole one on each.
+        ({"tokens_per_gpu": 1024}, "row 1: a micro-batch is larger than tokens_per_gpu .*; give more"),
         # 16 bytes a parameter on a GPU of 80 GB, whatever the micro-batch; half of that in pure 16 bits.
         (
             {"parameters": 7e9, "gpus": 1, "micro_batch": 1},

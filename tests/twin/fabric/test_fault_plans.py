@@ -81,5 +81,12 @@ def test_a_cycle_without_a_fault_in_it_is_refused():
         round_robin(FABRIC, 10.0, up_s=np.inf)
 
 
+def test_more_faults_than_can_be_followed_are_refused_before_they_fill_the_memory():
+    with pytest.raises(ScenarioError, match=r"faults: 5e\+07 in 1000 s, at most 1,000,000 .*: give longer"):
+        round_robin(FABRIC, 1000.0, first_s=0.0, down_s=1e-5, up_s=1e-5)
+    with pytest.raises(ScenarioError, match=r"faults: 6e\+09 in 1000 s.*give fewer per day"):
+        random_edge(FABRIC, 1000.0, EdgeRates(Delay(1.0, 1.0), port_per_s=1e6), np.random.SeedSequence(0))
+
+
 def test_a_single_fault_lasts_unless_told():
     assert single(5.0, host=2) == [fault_of(PORT, 5.0, np.inf, host=2, uplink=0)]

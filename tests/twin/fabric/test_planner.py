@@ -239,7 +239,8 @@ def test_a_code_change_comes_with_a_failure_or_after_a_day() -> None:
 
 def test_a_storm_of_failing_starts_costs_starts() -> None:
     calm, storm = (of(plan(start_fails=share, requeue_s=700.0)) for share in (0.0, 0.5))
-    assert storm.gpu_h[5] > calm.gpu_h[5] == 0
+    assert storm.gpu_h[4] > 1.5 * calm.gpu_h[4]
+    assert storm.gpu_h[5] == calm.gpu_h[5] == 0  # its checkpoint loads in no time
 
 
 def test_twice_the_nodes_fail_twice_as_often() -> None:

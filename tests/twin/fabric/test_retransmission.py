@@ -270,7 +270,7 @@ def test_a_timer_that_is_switched_off_never_ends():
         (Plain(slack=5.0), 18, 7, "timer_slack"),
         (PROFILES["manual"], 18, 0, "never measured with manual"),
         (MEASURED, 18, 0, "never measured with cx6-20.43"),
-        (PROFILES["cx6-20.40"], 18, 7, "timeouts up to 16"),
+        (PROFILES["cx6-20.40"], 18, 7, "timeouts up to 16 alone; give these, or take"),
         (PROFILES["cx6-20.40"], 14, 6, "7 retries"),
         (PROFILES["adp"], 14, 0, "never measured with adp"),
         (Generator(4e-6, 0, 1, 1, 0.0, (), 0), 14, 7, "0 ranges"),

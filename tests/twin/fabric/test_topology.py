@@ -5,7 +5,7 @@ import pytest
 
 from tests.twin.fabric.conftest import reaches
 from twin.fabric.model import Scheme, Topology
-from twin.fabric.topology import NO_SPINE_USED, check, dual_tor, flow_hash, paths
+from twin.fabric.topology import NO_SPINE_USED, all_pairs, check, dual_tor, flow_hash, paths
 from twinbed import ScenarioError
 
 
@@ -95,3 +95,8 @@ def test_flows_spread_evenly_and_each_keeps_its_path(count):
     assert (flow_hash(flows[::-1], count, 7)[::-1] == taken).all()
     # Another switch's seed sends about 1 / count of them the same way.
     assert (flow_hash(flows, count, 8) == taken).mean() == pytest.approx(1 / count, abs=0.02)
+
+
+def test_more_hosts_than_have_flows_to_follow_are_refused_before_they_fill_the_memory():
+    with pytest.raises(ScenarioError, match=r"topology: hosts: 100,000: .* at most 4,096: give fewer"):
+        all_pairs(dual_tor(100_000))

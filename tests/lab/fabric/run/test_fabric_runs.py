@@ -97,7 +97,7 @@ def test_the_store_lists_shows_and_queries_them(sends):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("fabric.topology.tors=1", "needs two"),
+        ("fabric.topology.tors=1", "one uplink, but scheme thorn needs two: give each rack"),
         ("fabric.values.bfd.interval_s=0.0", "interval_s"),
         ("fabric.topology={tors: 4, racks: 2}", "add spines"),
         ("fabric.values.queue_pair.timeout=40.0", "is not one of 0 … 31"),
@@ -234,6 +234,21 @@ def test_a_single_fault_is_on_a_path_that_the_measurement_takes(tmp_path, measur
         assert run.frame("series")["duration_s"].max() > 1.5
 
 
+@pytest.mark.parametrize(
+    "measure",
+    [
+        {"sends": {"messages": 40, "message_bytes": 40_000}, "faults": {"up_s": 1e-4}},
+        {"collective": {"message_bytes": 10**8, "repeats": 200}, "faults": {"up_s": 0.5}},
+    ],
+)
+def test_queue_pairs_without_a_timer_stand_still_for_ever_and_have_failed(tmp_path, measure):
+    fabric = {"topology": {"hosts": 2}, "nccl": {"variables": {"NCCL_IB_TIMEOUT": 0}}, **measure}
+    raw = {"name": "timeless", "fabric": fabric, "policies": ["none"]}
+    (run,) = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    assert run.metrics["failed"] == 1
+    assert run.metrics["outages"] > 0
+
+
 def test_faults_go_on_until_slowed_sends_are_done(tmp_path):
     raw = {
         "name": "slowed",
@@ -259,6 +274,8 @@ def test_epochs_are_equal_parts_and_were_recorded(tmp_path):
     raw = {"name": "job", "fabric": {"faults": {"kind": "none"}, "training": training}, "policies": ["none"]}
     with pytest.raises(ScenarioError, match="300 iterations are not 70 epochs"):
         build(raw)
+    with pytest.raises(ScenarioError, match=r"fabric\.training: pipeline: 3 stages do not share 4 layers"):
+        build(raw | {"fabric": {"training": {**training, "epochs": None, "layers": 4, "pipeline": 3}}})
     asked = build(raw | {"fabric": {"training": training | {"epochs": 300}}})
     with pytest.raises(ScenarioError, match="300 is more than the 150 recorded"):
         run_scenario(asked, RunStore(tmp_path), jobs=1)

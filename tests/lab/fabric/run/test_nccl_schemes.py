@@ -77,6 +77,11 @@ def test_a_version_without_failover_is_refused(tmp_path):
         run(RunStore(tmp_path), Scheme.NCCL_RECOVERY, FAULTS["between rungs"], version="2.29.7")
 
 
+def test_a_queue_pair_that_never_ends_in_error_never_fails_over(tmp_path):
+    with pytest.raises(ScenarioError, match="timeout: 0 never ends in the error that nccl-failover"):
+        run(RunStore(tmp_path), Scheme.NCCL_FAILOVER, {"kind": "single"}, variables={"NCCL_IB_TIMEOUT": 0})
+
+
 def test_collectives_go_on_at_half_the_rate(tmp_path):
     ring = {"operation": "all_reduce", "message_bytes": 100_000_000, "repeats": 2000}
     fabric = {"topology": {"hosts": 3}, "nccl": {"variables": SHORT}, "collective": ring}

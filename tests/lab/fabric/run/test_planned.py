@@ -255,6 +255,13 @@ def test_a_fleet_that_fails_without_end_is_refused_as_the_closed_form_refuses_it
         expected_ettr(900 * 2048 / 86_400, 480.0, 20.0, 600.0)
     assert str(run_refused.value).startswith(f"fabric.fleet.plan.{NO_PROGRESS}")
     assert str(form_refused.value).startswith(NO_PROGRESS)
+    with pytest.raises(ScenarioError, match=r"no progress; .* \(it fails 1e\+11 times\)"):
+        run(tmp_path, "fabric.fleet.plan.failures_per_node_day=1e6")
+
+
+def test_iterations_that_would_fill_the_memory_are_refused(tmp_path):
+    with pytest.raises(ScenarioError, match=r"fleet\.iteration_s: 4\.7e\+09 iterations in 54 days"):
+        run(tmp_path, "fabric.fleet.plan=null", "fabric.fleet.iteration_s=0.001")
 
 
 def test_the_length_of_a_stall_tells_nothing_about_whether_it_is_met(monkeypatch):
