@@ -45,7 +45,7 @@ _IMPORTANCE = (
     Column("cost", "for cost", decimals=3),
 )
 _STEPS = (
-    Column("gpus", "GPUs", decimals=0), Column("micro_batch", "micro-batch", decimals=0),
+    Column("gpus", "GPUs", decimals=0), Column("micro_batch", "micro-batch"),
     Column("accumulation", "accumulation", decimals=1), Column("step_s", "step", "s", 3),
     Column("low_s", "from", "s", 3), Column("high_s", "to", "s", 3),
     Column("tokens_per_s", "tokens", "1/s", 0), Column("regime", "regime"), Column("flags", "flags"),

@@ -126,7 +126,8 @@ def told(waits: Waiting) -> list[str]:
     limited = main[main["throttled_share"] >= _WORTH_TELLING]
     if len(limited):
         shares = [f"{row.service} in {row.throttled_share:.0%}" for row in limited.itertuples()]
-        texts.append(f"CPU limits stopped {_listed(shares)} of the periods of its containers.")
+        whose = "its containers" if len(limited) == 1 else "their containers"
+        texts.append(f"CPU limits stopped {_listed(shares)} of the periods of {whose}.")
     texts.append(
         "Waiting is time on the critical path in which the service did none of the request's CPU work: "
         "queues, throttling, other requests on its CPUs, the network."
