@@ -249,7 +249,11 @@ def check_docker(advice, texts):
         assert (said.cpus is None) == (row.advised.cpu_limit_cores is None)
         assert said.cpus in (None, "$(nproc)") or float(said.cpus) >= 0.01
         assert 2 <= int(said.cpu_shares) <= 262_144
-        if said.memory is not None:
+        assert (said.memory is None) == (row.advised.memory_limit_bytes is None)
+        if row.advised.memory_limit_bytes == "none":
+            assert "MemTotal" in said.memory
+            assert said.memory_swap == "-1"
+        elif said.memory is not None:
             assert LEAST_BYTES <= int(said.memory_reservation) <= int(said.memory) < int(said.memory_swap)
 
 
