@@ -15,8 +15,8 @@ from benchmarks.figure import figure, median_s
 from benchmarks.simpy_containers import Baseline
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import Application
-from twin.containers import simulate
 from twin.containers.model import Machine, Outcome, Workload
+from twin.containers.run import simulate
 
 MIB = 1 << 20
 PERIOD_S = 0.1

@@ -24,9 +24,9 @@ from lab.ask.scenario import build
 from lab.containers.input.sections import container_scenario
 from lab.containers.input.services.application import build_app
 from lab.containers.input.services.prepare import ServicesSource
-from twin.containers import simulate
 from twin.containers.model import Machine
 from twin.containers.requests.model import RequestWorkload
+from twin.containers.run import simulate
 
 WINDOWS = 60
 """Windows of an episode. The source has 300 steps; a fifth of them makes room for more applications."""

@@ -21,15 +21,14 @@ from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host.loop import Settings, control
 from testbed.containers.host.observed import Observed
 from twin.containers.model import Outcome, Workload
-from twin.containers.run import simulate
 
 if TYPE_CHECKING:
     from lab.ask.scenario import RunSpec, Scenario
     from lab.containers.input.replay import Replay
     from lab.containers.input.services.prepare import ServicesSource
 
-# Modules that read scenarios are imported where they are used: an emulated processor cannot run all of their
-# libraries.
+# The twin, and modules that read scenarios, are imported where they are used: an emulated processor takes
+# long to load their libraries, or cannot run all of them.
 
 SLICE = Path("/proc/sys/kernel/sched_cfs_bandwidth_slice_us")
 
@@ -104,12 +103,15 @@ class Twin:
         return periods
 
     def run(self, workload: Workload, allocator: Allocator) -> Ran:
+        from twin.containers.run import simulate
+
         outcome = simulate(workload, allocator, MACHINE, seed=np.random.SeedSequence(7))
         assert outcome.series is not None
         return Ran(outcome, outcome.series.quota_cores.sum(1, dtype=np.float64).tolist())
 
     def serve(self, spec, source, replay, allocator) -> None:
         from lab.containers.input.sections import machine_of
+        from twin.containers.run import simulate
 
         simulate(replay.workload, allocator, machine_of(spec), seed=np.random.SeedSequence(7))
 
@@ -120,6 +122,9 @@ class Linux:
     def __init__(self, driver: Driver, folder: Path) -> None:
         self.name = f"linux-v{driver.version}"
         self._driver, self._folder, self._runs = driver, folder, 0
+
+    def close(self) -> None:
+        """Wait for what a run began and did not wait for: nothing here."""
 
     def periods(self, periods: int) -> int:
         # The cores are read each time, because the machine may have become busy meanwhile.

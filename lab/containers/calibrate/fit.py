@@ -21,9 +21,9 @@ from control.allocator import make
 from lab.containers.calibrate import subject
 from lab.containers.calibrate.values import Program, load_calibration
 from lab.containers.run.figures import recorded
-from twin.containers import simulate
 from twin.containers.model import Floats
 from twin.containers.requests.model import Index, RequestLog
+from twin.containers.run import simulate
 
 TAUS_S = tuple(0.001 * 2.0 ** (step / 2) for step in range(15))
 """Time constants of waking up to try: 1 to 128 ms, in seconds."""

@@ -27,9 +27,9 @@ from lab.containers.run.side_by_side import Told
 from lab.runs import manifest
 from lab.runs.manifest import NOTHING_BEYOND, identified
 from lab.runs.store import Run, RunStore
-from twin.containers import simulate
 from twin.containers.model import Outcome, Workload
 from twin.containers.recording import Keep
+from twin.containers.run import simulate
 from twin.containers.serverless_model import ServerlessWorkload
 
 _RECORDED_CELLS = 30_000_000

@@ -13,8 +13,8 @@ from lab.containers.run import runner, side_by_side
 from lab.runs.store import RunStore
 from tests.lab.sample_traces import usage_trace, whatif
 from traces import parquet
-from twin.containers import simulate
 from twin.containers.model import Series
+from twin.containers.run import simulate
 from twinbed import ScenarioError
 
 POLICIES = ["escra", "autopilot:update_interval_s=7", "vpa:update_interval_s=11", "static", "requests-only"]

@@ -22,8 +22,8 @@ from control.allocator.model import (
 from control.allocator.ports import Allocator
 from tests.contract import scripted_allocator
 from tests.contract.scripted_allocator import NO_LIMIT as NO_LIMIT
-from twin.containers import simulate
 from twin.containers.model import Machine, Outcome, Workload
+from twin.containers.run import simulate
 from twin.containers.steady import Load
 
 PERIOD_S = 0.1

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.bench_twin import HOST_CORES, MACHINE, THREADS, bursty
 from benchmarks.simpy_containers import Baseline
 from control.allocator.escra import Escra, EscraSettings
-from twin.containers import simulate
+from twin.containers.run import simulate
 
 
 def test_a_process_per_container_comes_to_the_same_result():

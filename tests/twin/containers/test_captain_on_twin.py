@@ -5,7 +5,7 @@ import pytest
 
 from control.allocator import make
 from tests.twin.containers.scripted import machine, workload
-from twin.containers import simulate
+from twin.containers.run import simulate
 
 CONTAINERS = 20
 SETTLED = 1000

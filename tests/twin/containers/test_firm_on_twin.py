@@ -8,8 +8,8 @@ from control.allocator.firm import Firm, FirmSettings
 from control.allocator.model import Application, Reason
 from control.services import Draw
 from tests.twin.containers.requests.request_world import QUIET, chain, world
-from twin.containers import simulate
 from twin.containers.requests.model import Client
+from twin.containers.run import simulate
 
 MIB = 1 << 20
 SECONDS, RATE = 60, 50

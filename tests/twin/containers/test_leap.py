@@ -16,8 +16,9 @@ from control.allocator.static import Static, StaticSettings
 from control.allocator.vpa import Vpa
 from control.allocator.vpa_settings import VpaSettings
 from tests.twin.containers.scripted import PERIOD_S, machine
-from twin.containers import simulate, simulation
+from twin.containers import simulation
 from twin.containers.model import Outcome, Workload
+from twin.containers.run import simulate
 from twin.containers.timers import delays_until
 
 MIB = 1 << 20

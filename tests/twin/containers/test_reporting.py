@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from control.allocator.model import Decision
 from tests.twin.containers.requests.request_world import Driver, chain, world
 from tests.twin.containers.scripted import Scripted, cpu, machine, run, workload
-from twin.containers import simulate
 from twin.containers.reporting import Counters
+from twin.containers.run import simulate
 
 
 def reported(interval_s, demand, **policy):

@@ -28,9 +28,9 @@ from lab.containers.input.services.arrivals import ArrivalSpec, generate
 from lab.containers.input.services.costs import beside, with_program
 from lab.containers.input.services.graph import CompiledApp, compile_graph, mean_cores
 from lab.containers.run.figures import recorded
-from twin.containers import simulate
 from twin.containers.model import Floats, Machine
 from twin.containers.requests.model import NO_TIMEOUT, Arrivals, Client, RequestWorkload
+from twin.containers.run import simulate
 from twinbed import ScenarioError
 from twinbed.files import MIB, open_regular
 

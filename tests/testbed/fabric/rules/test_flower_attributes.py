@@ -14,6 +14,7 @@ from testbed.fabric.netlink import Messages, alike
 from testbed.fabric.rules.flower import INSIDE, rules_of
 from testbed.fabric.rules.flower_attributes import Tunnelling, filter_message
 from testbed.fabric.rules.ingress import TC_WORDS
+from tests.testbed.fabric.rules.decoded import read
 
 bytes_of_a_mac = st.integers(0, 2**48 - 1).map(lambda number: number.to_bytes(6, "big").hex(":"))
 addresses = st.ip_addresses(v=4).map(str)
@@ -38,26 +39,6 @@ def message(rule: Tunnelling) -> filter_message:
     made["attrs"] = [("TCA_KIND", "flower"), ("TCA_OPTIONS", rule.options())]
     made.encode()
     return made
-
-
-def read(message: filter_message) -> Tunnelling:
-    """Return the rule in a decoded message."""
-    options = message.get_attr("TCA_OPTIONS")
-    first, second = (options.get_attr("TCA_FLOWER_ACT").get_attr(f"TCA_ACT_PRIO_{n}") for n in (1, 2))
-    assert [action.get_attr("TCA_ACT_KIND") for action in (first, second)] == ["tunnel_key", "mirred"]
-    assert options.get_attr("TCA_FLOWER_KEY_ETH_DST_MASK") == "ff:ff:ff:ff:ff:ff"
-    tunnel, redirect = first.get_attr("TCA_ACT_OPTIONS"), second.get_attr("TCA_ACT_OPTIONS")
-    return Tunnelling(
-        mac=options.get_attr("TCA_FLOWER_KEY_ETH_DST"),
-        vni=tunnel.get_attr("TCA_TUNNEL_KEY_ENC_KEY_ID"),
-        local=tunnel.get_attr("TCA_TUNNEL_KEY_ENC_IPV4_SRC"),
-        remote=tunnel.get_attr("TCA_TUNNEL_KEY_ENC_IPV4_DST"),
-        port=tunnel.get_attr("TCA_TUNNEL_KEY_ENC_DST_PORT"),
-        way_out=redirect.get_attr("TCA_MIRRED_PARMS")["ifindex"],
-        action=tunnel.get_attr("TCA_TUNNEL_KEY_PARMS")["index"],
-        redirection=redirect.get_attr("TCA_MIRRED_PARMS")["index"],
-        cookie=first.get_attr("TCA_ACT_COOKIE"),
-    )
 
 
 def rules_in(rule: Tunnelling) -> Rules:

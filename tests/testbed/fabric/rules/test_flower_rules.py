@@ -17,7 +17,7 @@ from testbed.fabric.netlink import Socket
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.flower_attributes import Tunnelling, filter_message
 from testbed.fabric.rules.ingress import WAY_OUT, filters
-from tests.testbed.fabric.rules.test_flower_attributes import read
+from tests.testbed.fabric.rules.decoded import read
 from tests.testbed.fabric.small_host import REPRESENTOR, VNI, small_host
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
