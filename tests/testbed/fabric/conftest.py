@@ -8,7 +8,6 @@ import pytest
 
 from testbed.fabric import doctor, leftovers
 from testbed.fabric.model import Fabric, Plan
-from testbed.fabric.up import up
 from twinbed import BackendError
 
 
@@ -24,6 +23,9 @@ def fabric_machine() -> None:
 @pytest.fixture(scope="session")
 def fabric(fabric_machine: None) -> Iterator[Fabric]:
     """A fabric of 2 hosts and 2 ToRs that is up. A test that breaks something repairs it and waits."""
+    # The VM, which makes no such fabric, takes seconds to load this.
+    from testbed.fabric.up import up
+
     name = "tested"
     yield up(Plan(name=name))
     leftovers.down(name)
