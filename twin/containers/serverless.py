@@ -72,7 +72,7 @@ def simulate_serverless(
 ) -> ServerlessOutcome:
     """Run `workload` under `allocator`.
 
-    Arguments, errors and determinism are those of `twin.containers.simulate`. Raises InvariantError for a
+    Arguments, errors and determinism are those of `twin.containers.run.simulate`. Raises InvariantError for a
     workload that violates its class's rules.
     """
     _check(workload)
