@@ -78,6 +78,10 @@ def _texts(page: str, language: str) -> list[str]:
 
 def _cluster(folder: Path) -> None:
     (folder / "fault_events.csv").write_text(FAULTS)
+    (folder / "march.txt").write_text(
+        "JobID|Submit|Start|End|ElapsedRaw|Partition|ReqTRES\n"
+        "7|2026-03-01T10:00:00|2026-03-01T10:05:00|2026-03-01T11:05:00|3600|research|cpu=8,gres/gpu=4\n"
+    )
 
 
 def _fabric(folder: Path) -> None:
