@@ -29,6 +29,7 @@ class Examples:
     time_s, cost_usd: outcome of the whole job, s and US$, float64[n].
     prior_time_s: time that an analytic model expects, s, float64[n].
     row: number of each row in its table, whose header is row 1, int64[n]; 0: it is in no table.
+    unbilled_s: part of prior_time_s that is not billed, s.
 
     Raises InvariantError for columns of other lengths, or a position beyond the jobs.
     """
@@ -40,6 +41,7 @@ class Examples:
     cost_usd: Real
     prior_time_s: Real
     row: Whole
+    unbilled_s: float = 0.0
 
     def __post_init__(self) -> None:
         count = len(self.candidates)
@@ -62,6 +64,7 @@ class Examples:
             self.cost_usd[rows],
             self.prior_time_s[rows],
             self.row[rows],
+            self.unbilled_s,
         )
 
     def objective(self, by: Objective) -> Real:
@@ -88,13 +91,14 @@ def called(row: int, job: str) -> str:
     return f"row {row} (job {job})" if row else f"job {job}"
 
 
-def of_one_job(job: Job, candidates: Candidates, prior_time_s: Real | None = None) -> Examples:
-    """Return rows to predict: one job on each of n candidates, without outcomes."""
+def of_one_job(
+    job: Job, candidates: Candidates, prior_time_s: Real | None = None, unbilled_s: float = 0.0
+) -> Examples:
+    """Return rows to predict: one job on each of n candidates, without outcomes. The rest as in Examples."""
     unknown = np.full(len(candidates), np.nan)
     zeros = np.zeros(len(candidates), np.int64)
-    return Examples(
-        (job,), zeros, candidates, unknown, unknown, unknown if prior_time_s is None else prior_time_s, zeros
-    )
+    expected_s = unknown if prior_time_s is None else prior_time_s
+    return Examples((job,), zeros, candidates, unknown, unknown, expected_s, zeros, unbilled_s)
 
 
 def best(value: Real, job: Whole, *, count: int = TOP) -> Flags:

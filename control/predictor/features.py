@@ -75,7 +75,7 @@ class Encoded:
     prior: logarithm of the analytic model's seconds, float64[n]; NaN if there is none.
     log_price: logarithm of the price per hour, float64[n].
     names: names of the jobs.
-    row: number of each row in its table, int64[n], as in Examples.
+    row, unbilled_s: as in Examples.
     """
 
     static: Real
@@ -85,6 +85,7 @@ class Encoded:
     log_price: Real
     names: tuple[str, ...]
     row: Whole
+    unbilled_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,7 @@ class Encoder:
             log_price,
             tuple(job.name for job in examples.jobs),
             examples.row,
+            examples.unbilled_s,
         )
 
     def groups_of(self) -> dict[str, Whole]:

@@ -148,7 +148,13 @@ def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:
 
 
 def _log_prior(encoded: Encoded, by: Objective) -> Real:
-    return encoded.prior + encoded.log_price - np.log(3600) if by is Objective.COST else encoded.prior
+    """Return the logarithm of what the analytic model expects, s or US$, float64[n]."""
+    if by is Objective.TIME:
+        return encoded.prior
+    with np.errstate(divide="ignore", invalid="ignore"):
+        billed_s = np.log(np.exp(encoded.prior) - encoded.unbilled_s)
+    usd: Real = billed_s + encoded.log_price - np.log(3600)
+    return usd
 
 
 def _check_all_known(prior: Real, encoded: Encoded) -> None:

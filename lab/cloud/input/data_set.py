@@ -78,7 +78,8 @@ def load(table: Path, jobs: Path, catalogue: Catalogue, region: str = "us-centra
         expected_s[of_job] = expected.job_s(one_job, among.take(of_job), rules.startup_s)
     cost = pricing.cost_usd(work_s, among.price_usd_h, rules)
     row = np.array([run.row for run in runs])
-    return Examples(tuple(known), job, among, rules.startup_s + work_s, cost, expected_s, row)
+    time_s = rules.startup_s + work_s
+    return Examples(tuple(known), job, among, time_s, cost, expected_s, row, _unbilled_s(rules))
 
 
 def _priced(
@@ -158,7 +159,11 @@ def one(path: Path, configuration: Configuration, catalogue: Catalogue, region: 
         configuration = replace(configuration, batch=job.batch)
     kinds, prices, rules = _priced(catalogue, region, [configuration.instance])
     row = candidates(kinds, prices, [configuration])
-    return of_one_job(job, row, expected.job_s(job, row, rules.startup_s))
+    return of_one_job(job, row, expected.job_s(job, row, rules.startup_s), _unbilled_s(rules))
+
+
+def _unbilled_s(rules: pricing.Rules) -> float:
+    return 0.0 if rules.startup_billed else rules.startup_s
 
 
 def instance_type(listing: Listing) -> InstanceType:

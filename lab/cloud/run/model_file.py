@@ -29,7 +29,7 @@ from twinbed import ScenarioError
 from twinbed.files import open_regular
 from twinbed.writing import write_bytes
 
-VERSION = 4
+VERSION = 5
 _KEY = "twinbed.predictor"
 """Key of the manifest, a JSON text, in the file's metadata."""
 _MOST_BYTES = 256 << 20

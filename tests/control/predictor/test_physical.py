@@ -65,6 +65,14 @@ def test_physics_that_is_right_is_left_alone():
     np.testing.assert_allclose(model.predict(rows), rows.time_s, rtol=1e-6)
 
 
+def test_the_part_of_the_prior_that_is_not_billed_costs_nothing():
+    rows = replace(examples(6), unbilled_s=60.0)
+    rows.prior_time_s[:] += 60
+    rows.cost_usd[:] = (rows.prior_time_s - 60) / 3600 * rows.candidates.price_usd_h
+    model = train_physical(Objective.COST, rows, 0)
+    np.testing.assert_allclose(model.predict(rows), rows.cost_usd, rtol=1e-6)
+
+
 def test_errors_of_jobs_left_out_are_kept_for_intervals():
     rows = examples(4)
     model = train_physical(Objective.TIME, rows, 0)
