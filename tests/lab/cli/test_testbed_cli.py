@@ -324,7 +324,12 @@ def test_fault_delays_and_corrupts_where_the_kernel_has_netem(twinbed, broken, m
 
 @pytest.mark.parametrize(
     "options",
-    [("h0:tor1", "--corrupt"), ("--corrupt", "--delay", "2ms", "h0:tor1"), ("h0:tor1", "--corrupt", "1%")],
+    [
+        ("h0:tor1", "--corrupt"),
+        ("--corrupt", "h0:tor1"),
+        ("--corrupt", "--delay", "2ms", "h0:tor1"),
+        ("h0:tor1", "--corrupt", "1%"),
+    ],
 )
 def test_corrupt_without_a_share_takes_one_in_a_hundred(twinbed, broken, monkeypatch, options):
     monkeypatch.setattr(fabric_doctor, "has_netem", lambda: True)
