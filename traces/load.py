@@ -25,6 +25,7 @@ from traces.readers import (
     deathstarbench,
     google_jobs,
     grafana_csv,
+    job_logs,
     nezha,
     openmetrics,
     plain_csv,
@@ -288,6 +289,11 @@ def _recognise(path: Path) -> tuple[Path, Reader]:
     for reader in _READERS:
         if reader.begins is not None and reader.begins(head):
             return path, reader
+    if job_logs.begins_log(head):
+        raise TraceError(
+            f"{path}: a log of jobs, not a trace; a scenario takes it as cluster.log "
+            "(docs/how-to/ask-about-a-cluster.md)"
+        )
     columns = table.header(path)
     for reader in _READERS:
         if reader.is_parquet in (is_parquet, None) and reader.recognises(columns):

@@ -250,10 +250,11 @@ def step(
         }
         for row in range(len(asked))
     ]
+    unjudged = ", but were not judged for rows that are extrapolated" if answer.extrapolated.any() else ""
     notes = (
         f"From {counted(len(probes), 'probe')} and {counted(len(known), 'run')} of other jobs. The intervals "
-        "hold 90 %; without other runs they are a factor of two wide. Regime: a probe has the same "
-        "configuration (constant), only others were probed (changes), or no probe shows this width "
+        f"hold 90 %{unjudged}; without other runs they are a factor of two wide. Regime: a probe has the "
+        "same configuration (constant), only others were probed (changes), or no probe shows this width "
         "(unprobed). Stalls by faults come on top.",
     )
     emit(Result(_STEPS, tuple(records), notes=notes), form)

@@ -5,6 +5,7 @@ For: the verb's options, its table and its notes. Not for: the comparison itself
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
@@ -25,6 +26,7 @@ from lab.cli.options import (
     usable,
 )
 from lab.runs.formats import Column, Result
+from twinbed.text import counted
 
 if TYPE_CHECKING:
     from lab.cluster.run.reserving import Reserved
@@ -37,6 +39,12 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+_EXACT_USD = 100_000
+"""Bills from here on are in whole dollars, which people get with all digits."""
+_MOST = 1_000_000
+"""Most machines, and GPUs of one."""
+
+
 class Pricing(StrEnum):
     """How users divide the bill: by their GPU-hours, or in equal parts."""
 
@@ -46,13 +54,13 @@ class Pricing(StrEnum):
 
 def reserve(
     log: Annotated[Path, argument("LOG", "Jobs with their queues, which are the users.")],
-    machines: Annotated[int, option("N", "Number of machines to reserve.", min=1)],
+    machines: Annotated[int, option("N", "Number of machines to reserve.", min=1, max=_MOST)],
     price: Annotated[float, option("USD", "Price of a GPU on demand, $/h.", callback=positive)],
     log_format: Annotated[
         str,
         option("NAME", "Format of the log: csv, sacct, kubernetes, swf, philly, surf or alibaba-gpu-2023."),
     ] = "csv",
-    gpus: Annotated[int, option("N", "Number of GPUs of a machine.", min=1)] = 8,
+    gpus: Annotated[int, option("N", "Number of GPUs of a machine.", min=1, max=_MOST)] = 8,
     discount: Annotated[str, option("SHARE", "Discount on a reserved GPU, e.g. 40%.")] = "40%",
     pricing: Annotated[
         Pricing, option("usage|flat", "Users pay by their GPU-hours, or all pay the same.")
@@ -66,7 +74,9 @@ def reserve(
     ] = 0.0,
     reserved: Annotated[
         str | None,
-        option("TIME", "Reserved time, e.g. 30d. Default: until the log's last job ends.", "--for"),
+        option(
+            "TIME", "Reserved time, e.g. 30d. Default: until the log's last job ends if none waits.", "--for"
+        ),
     ] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
@@ -86,7 +96,8 @@ def reserve(
     off = share(discount, "--discount", zero=True)
     with Bar(1, wanted=not no_progress, preparing="reading jobs, and trying numbers of machines"):
         jobs = reserving.read(log, log_format)
-        horizon_s = reserving.hours(jobs) * 3600 if reserved is None else duration_s(reserved, "--for")
+        needed_s = reserving.hours(jobs) * 3600
+        horizon_s = needed_s if reserved is None else duration_s(reserved, "--for")
         terms = Terms(machines, gpus, price, off, horizon_s, pricing.value, tolerance, wait_price)
         told = reserving.answer(jobs, terms)
     first, last = told.rounds[0], told.rounds[-1]
@@ -98,16 +109,19 @@ def reserve(
             facts={
                 "users": len(told.users),
                 "who stay": stay,
-                "reserved (h)": round(horizon_s / 3600, 1),
-                "bill ($)": round(terms.bill_usd, 2),
-                "used": f"{first.utilisation:.0%} of the reserved time",
-                "a used GPU-hour ($)": round(first.price_usd_h, 4),
-                "in the last round ($)": round(last.price_usd_h, 4),
+                "reserved (h)": horizon_s / 3600,
+                "bill ($)": terms.bill_usd if terms.bill_usd < _EXACT_USD else round(terms.bill_usd),
+                "used": f"{first.utilisation:,.0%} of the reserved GPU-hours",
+                "a used GPU-hour ($)": first.price_usd_h,
+                "in the last round ($)": last.price_usd_h,
                 "fewest machines": told.machines,
                 "least discount with them": _enough(told.discount_then),
             },
             legend="wait, payment and price on demand are those of the first round, in which all are there",
-            notes=(*_told(told, machines), *_warnings(first.utilisation, jobs.left_out)),
+            notes=(
+                *_told(told, machines),
+                *_warnings(first.utilisation, needed_s > horizon_s, jobs.left_out),
+            ),
         ),
         form,
     )
@@ -117,15 +131,12 @@ def _told(told: Reserved, machines: int) -> tuple[str, ...]:
     """Return on what terms all users stay."""
     if told.machines is None:
         return ("No number of machines keeps every user's wait within the tolerance.",)
-    fewest = (
-        f"{told.machines} machines are the fewest with which no user waits too long. With them, all stay if "
-        f"the discount is at least {_percent(told.discount_then)}."
-    )
+    least = counted(told.machines, "machine")
+    fewest = f"No user waits too long with {least} or more. With {least} {_condition(told.discount_then)}."
     if told.machines >= machines:
         return (fewest,)
     return (
-        f"With {machines} machines no user waits too long, and all stay if the discount is at least "
-        f"{_percent(told.discount)}.",
+        f"With {counted(machines, 'machine')} no user waits too long, and {_condition(told.discount)}.",
         fewest,
     )
 
@@ -135,19 +146,26 @@ def _enough(discount: float) -> float | None:
     return round(max(discount, 0.0), 4) if discount <= 1 else None
 
 
-def _percent(discount: float) -> str:
-    """Return a discount that is enough, in whole percent, rounded up."""
-    if discount <= 0:
-        return "0%"
-    percent = -int(-discount * 100 // 1)
-    return f"{percent}%" if percent <= 100 else "more than 100% (so no discount is enough)"
+def _condition(discount: float) -> str:
+    """Return which discounts keep all users, in whole percent, rounded up. discount: the least that does."""
+    if discount >= 1:
+        return "no discount keeps all"
+    if discount > 0.99:
+        return "all stay only if the discount is above 99%"
+    # The last digits of a float are no percent.
+    return f"all stay if the discount is at least {math.ceil(round(max(discount, 0.0) * 100, 9))}%"
 
 
-def _warnings(used: float, left_out: int) -> Iterator[str]:
+def _warnings(used: float, ends_later: bool, left_out: int) -> Iterator[str]:
     if used > 1:
         yield (
             "The jobs need more GPU-hours than are reserved. The last ones run after that time, and the "
             "bill does not count that: reserve more machines, or for longer."
+        )
+    elif ends_later:
+        yield (
+            "Jobs of the log run after the reserved time. They have the machines then, too, and the bill "
+            "does not count that: reserve for longer."
         )
     if left_out:
         yield f"Rows without GPUs, without a run time or not ended, left out: {left_out:,}."

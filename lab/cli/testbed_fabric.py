@@ -23,10 +23,12 @@ class Fault(TyperCommand):
     """`fault`, whose --corrupt may stand without a share."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Return the remaining arguments, as click does. A bare --corrupt gets its share first."""
+        """Return the remaining arguments, as click does. A bare --corrupt, also before a link, gets its share
+        first."""
         words: list[str] = []
         for word, following in zip(args, [*args[1:], "-"], strict=True):
-            words += [word, _CORRUPTED] if word == _CORRUPT and following.startswith("-") else [word]
+            is_bare = word == _CORRUPT and (following.startswith("-") or ":" in following)
+            words += [word, _CORRUPTED] if is_bare else [word]
         return super().parse_args(ctx, words)
 
 

@@ -157,19 +157,20 @@ def as_result(runs: Sequence[Run]) -> Result:
 
 
 def partial(groups: Iterable[tuple[Any, pd.DataFrame]], metrics: Sequence[Metric]) -> list[str]:
-    """Return which means over seeds leave out seeds without a value, a note per label and number of seeds.
+    """Return which means over seeds leave out seeds without a value, a note per label and seeds left out.
 
-    groups: a label, and the rows of its seeds with a column per metric.
+    groups: a label, and the rows of its seeds with a column `seed` and one per metric.
     """
-    titles: dict[tuple[str, int, int], list[str]] = {}
+    titles: dict[tuple[str, tuple[str, ...], int], list[str]] = {}
     for label, group in groups:
         for metric in metrics:
-            known = int(group[metric.key].notna().sum())
-            if 0 < known < len(group):
-                titles.setdefault((str(label), known, len(group)), []).append(metric.title)
+            without = tuple(group["seed"][group[metric.key].isna()].astype(str))
+            if 0 < len(without) < len(group):
+                titles.setdefault((str(label), without, len(group)), []).append(metric.title)
     notes = [
-        f"{label}: {_few(names)}: the mean of the {known} of {seeds} seeds that have a value."
-        for (label, known, seeds), names in titles.items()
+        f"{label}: {_few(names)}: the mean of the {seeds - len(without)} of {seeds} seeds that have a value "
+        f"(without seed {_few(without)})."
+        for (label, without, seeds), names in titles.items()
     ]
     more = [f"The same holds for figures of {len(notes) - _FEW} more."] if len(notes) > _FEW else []
     return notes[:_FEW] + more

@@ -177,13 +177,14 @@ class Plan:
 
     def check_link(self, impairment: Impairment, place: str = "") -> None:
         """Raise ScenarioError if the fabric has no such link. place: prefix of the message."""
-        _within(f"{place}tor", impairment.tor, 0, self.tors - 1)
+        link = f"{place}{impairment.link}: "
+        _within(f"{link}tor", impairment.tor, 0, self.tors - 1)
         if impairment.spine is not None:
             if not self.spines:
                 raise ScenarioError(f"{place}spine: this fabric has no spines")
-            _within(f"{place}spine", impairment.spine, 0, self.spines - 1)
+            _within(f"{link}spine", impairment.spine, 0, self.spines - 1)
             return
-        _within(f"{place}h", impairment.host, 0, self.hosts + self.storage - 1)
+        _within(f"{link}host", impairment.host, 0, self.hosts + self.storage - 1)
         first = self.rack_of(impairment.host) * self.uplinks
         _within(f"{place}h{impairment.host}:tor", impairment.tor, first, first + self.uplinks - 1)
 

@@ -132,13 +132,15 @@ def _built(spec: str) -> Topo:
     loader = importlib.util.spec_from_file_location("twinbed_user_topo", Path(file))
     if loader is None or loader.loader is None:
         raise ScenarioError(f"topo: {file} is not a Python file; give FILE.py:CLASS")
+    try:
+        Path(file).open("rb").close()
+    except OSError as error:
+        raise ScenarioError(f"topo: {file} cannot be read ({error.strerror})") from error
     module = importlib.util.module_from_spec(loader)
     try:
         loader.loader.exec_module(module)
         kind = getattr(module, name, None)
         topo = kind() if inspect.isclass(kind) and issubclass(kind, Topo) else None
-    except OSError as error:
-        raise ScenarioError(f"topo: {file} cannot be read ({error.strerror})") from error
     except Exception as error:  # a user's file may raise anything
         reason = " ".join(str(error).split())
         raise ScenarioError(f"topo: {file} fails: {type(error).__name__}: {reason}") from error

@@ -183,6 +183,21 @@ def test_a_parquet_file_that_nobody_knows_is_named_by_its_columns(tmp_path: Path
         load(tmp_path / "it.parquet", format="recording")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "JobID|Submit|Start|ElapsedRaw|Partition|ReqTRES\n7|2024-05-01T10:00:00|x|60|a|gres/gpu=1\n",
+        "; Version: 2.2\n1 0 0 60 1 -1 -1 1 -1 -1 1 1 1 -1 1 -1 -1 -1\n",
+        "submit_s,duration_s,gpus\n0,60,1\n",
+    ],
+)
+def test_a_log_of_jobs_is_named_with_the_place_for_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "jobs.txt"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=r"jobs\.txt: a log of jobs, .*cluster\.log .*ask-about-a-cluster"):
+        load(path)
+
+
 def test_a_folder_without_a_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="a folder without a known trace"):
         load(tmp_path)

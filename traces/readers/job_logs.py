@@ -261,6 +261,16 @@ FORMATS: Mapping[str, Callable[[Path], JobLog]] = {
 """Format → its reader."""
 
 
+_HEADERS = (("|", {"JobID"}), ("|", {"Submit"}), (",", {"submit_s", "duration_s", "gpus"}))
+"""Separators, and columns that show that a file is a log of jobs."""
+
+
+def begins_log(head: bytes) -> bool:
+    """Return whether a file that begins so is rather a log of jobs than a trace: sacct's, SWF or a CSV."""
+    first = head.partition(b"\n")[0].decode(errors="replace").strip()
+    return first.startswith(";") or any(columns <= {*first.split(by)} for by, columns in _HEADERS)
+
+
 def _lines(path: Path) -> list[tuple[int, str]]:
     """Return the lines that are not blank, with their numbers."""
     content = gzipped.head(path, MOST_TEXT_BYTES + 1)

@@ -15,10 +15,11 @@ from control.shared_cluster import Round, Terms, Use, least_discount, least_mach
 from traces.readers.job_logs import FORMATS, JobLog
 from twinbed import ScenarioError, TraceError
 
-STAYS, IMPATIENT, CHEATED, TOO_LARGE = (
+STAYS, IMPATIENT, CHEATED, WAITING, TOO_LARGE = (
     "stays",
     "waits too long",
     "cheaper on demand",
+    "cheaper on demand, as waits cost",
     "a job is larger than the cluster",
 )
 """What a user does, and why."""
@@ -105,4 +106,6 @@ def answer(log: JobLog, terms: Terms) -> Reserved:
 def _why(left: Round, who: int) -> str:
     if not np.isfinite(left.wait_s[who]):
         return TOO_LARGE
-    return IMPATIENT if left.impatient[who] else CHEATED
+    if left.impatient[who]:
+        return IMPATIENT
+    return CHEATED if left.paid_usd[who] > left.alone_usd[who] else WAITING

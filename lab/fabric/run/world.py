@@ -201,9 +201,16 @@ def plan(
     world: World, lasts_s: float, *, until_s: float | None = None, uplink: int = 0
 ) -> list[PlannedFault]:
     """Return the faults before until_s (None: lasts_s) of a measurement that lasts lasts_s without them and
-    takes `uplink`. Raises ScenarioError for a place that does not exist."""
+    takes `uplink`. Raises ScenarioError naming the key, for a place that does not exist as well."""
+    try:
+        return _planned(world, lasts_s, lasts_s if until_s is None else until_s, uplink)
+    except ScenarioError as error:
+        # A scenario has one section of faults, not a list of them.
+        raise ScenarioError(f"fabric.{str(error).replace('faults[0]: ', 'faults.', 1)}") from None
+
+
+def _planned(world: World, lasts_s: float, until_s: float, uplink: int) -> list[PlannedFault]:
     faults, topology = world.asked.faults, world.topology
-    until_s = lasts_s if until_s is None else until_s
     first_s = faults.up_s if faults.at_s is None else faults.at_s
     uplink = uplink if faults.uplink is None else faults.uplink
     match faults.kind:

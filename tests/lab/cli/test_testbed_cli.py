@@ -228,7 +228,7 @@ def test_capture_shows_the_columns_that_the_packets_have(twinbed, fabrics, monke
         ("impairments: [{link: h0:tor0, loss: 5}]", "plan.yaml: impairments.0.loss: expected text in quotes"),
         ("impairments: [{link: h0:tor0, at: 5%}]", "plan.yaml: impairments.0.at: 5%: expected a number and"),
         ("impairments: [{link: h0:tor0, fort: 5s}]", "impairments.0.fort: unknown key; did you mean 'for'?"),
-        ("impairments: [{link: h0:tor2}]", "plan.yaml: impairments.0.link: tor: 2 is not possible"),
+        ("impairments: [{link: h0:tor2}]", "plan.yaml: impairments.0.link: h0:tor2: tor: 2 is not possible"),
         ("impairments: [{link: h0:tor1}, {link: h0:tor1}]", "impairments.1: h0:tor1 is impaired already"),
     ],
 )
@@ -324,7 +324,12 @@ def test_fault_delays_and_corrupts_where_the_kernel_has_netem(twinbed, broken, m
 
 @pytest.mark.parametrize(
     "options",
-    [("h0:tor1", "--corrupt"), ("--corrupt", "--delay", "2ms", "h0:tor1"), ("h0:tor1", "--corrupt", "1%")],
+    [
+        ("h0:tor1", "--corrupt"),
+        ("--corrupt", "h0:tor1"),
+        ("--corrupt", "--delay", "2ms", "h0:tor1"),
+        ("h0:tor1", "--corrupt", "1%"),
+    ],
 )
 def test_corrupt_without_a_share_takes_one_in_a_hundred(twinbed, broken, monkeypatch, options):
     monkeypatch.setattr(fabric_doctor, "has_netem", lambda: True)
@@ -337,6 +342,7 @@ def test_corrupt_without_a_share_takes_one_in_a_hundred(twinbed, broken, monkeyp
     ("options", "said"),
     [
         (("tor1",), "h0:tor1"),
+        (("h9:tor0",), "h9:tor0: host: 9 is not possible; take 0 to 1"),
         (("h0:tor1", "--loss", "5"), "5%"),
         (("h0:tor1", "--flap", "soon"), "flap: soon: expected a number and a unit"),
         (("h0:tor1", "--loss", "0%"), "loss: 0% is no share"),

@@ -54,6 +54,26 @@ def test_who_leaves_first_is_told_with_the_reason_and_the_others_pay_the_bill(as
     assert "more GPU-hours than are reserved" in notes
 
 
+def test_who_leaves_only_because_waits_cost_is_told_so(ask):
+    _, rows, notes = ask("--machines", "2", "--for", "2h", "--discount", "60%", "--wait-price", "3")
+    assert rows["b"]["paid_usd"] < rows["b"]["alone_usd"] == 2
+    assert rows["b"]["why"] == "cheaper on demand, as waits cost"
+    assert notes == "No user waits too long with 2 machines or more. With 2 machines no discount keeps all."
+
+
+def test_a_reservation_that_ends_before_the_log_is_told(ask):
+    facts, _, notes = ask("--machines", "9", "--for", "30m")
+    assert facts["reserved (h)"] == 0.5
+    assert "Jobs of the log run after the reserved time" in notes
+    assert "after the reserved" not in ask("--machines", "9")[2]
+
+
+def test_a_large_bill_has_all_its_digits_and_a_discount_near_all_can_be_given(ask):
+    facts, _, notes = ask("--machines", "100000", "--for", "2h", "--discount", "0%")
+    assert str(facts["bill ($)"]) == "3200000"
+    assert "With 100,000 machines no user waits too long, and all stay only if the discount is above" in notes
+
+
 def test_with_flat_prices_everybody_pays_the_same(ask):
     _, rows, _ = ask("--machines", "3", "--pricing", "flat", "--discount", "0.9")
     assert rows["a"]["paid_usd"] == rows["b"]["paid_usd"]
@@ -67,6 +87,7 @@ def test_with_flat_prices_everybody_pays_the_same(ask):
         (["--machines", "1", "--pricing", "fair"], "--pricing"),
         (["--machines", "1", "--log-format", "lsf"], "--log-format lsf: expected one of"),
         (["--machines", "1", "--for", "0s"], "--for"),
+        (["--machines", "9" * 400], "--machines"),
     ],
 )
 def test_a_wrong_option_names_what_is_expected(ask, options, cure):

@@ -104,14 +104,14 @@ def test_a_mean_over_some_of_the_seeds_is_told(store):
     told = [note for note in as_result(runs).notes if "of 3 seeds" in note]
     assert len(told) == 1
     assert told[0].startswith(f"escra: {title}")
-    assert "2 of 3 seeds" in told[0]
+    assert "2 of 3 seeds that have a value (without seed 1)" in told[0]
     whole = [publish(store, seed=i, metrics={"cost": 1.0}) for i in (4, 5)]
     assert not [note for note in as_result(whole).notes if "have a value" in note]
 
 
 def test_figures_with_a_mean_over_some_of_the_seeds_are_counted_after_the_first_four():
     def notes(figures, costs=(2.0, math.nan)):
-        return partial(((name, pd.DataFrame({"cost": costs})) for name in figures), COST)
+        return partial(((name, pd.DataFrame({"seed": [0, 1], "cost": costs})) for name in figures), COST)
 
     assert [note[0] for note in notes("abcd")] == ["a", "b", "c", "d"]
     assert notes("abcdefg") == [*notes("abcd"), "The same holds for figures of 3 more."]

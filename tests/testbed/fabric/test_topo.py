@@ -86,6 +86,9 @@ class Mine(Topo):
 class Wrong(Topo):
     def build(self, n):
         pass
+class Reads(Topo):
+    def build(self):
+        open("/none/links.txt")
 """
 
 
@@ -96,6 +99,7 @@ def test_a_file_and_a_class_name_a_topology(tmp_path) -> None:
     for spec, message in (
         (f"{path}:Other", "has no class Other that is a mininet.topo.Topo"),
         (f"{path}:Wrong", "fails: TypeError: .*argument: 'n'"),
+        (f"{path}:Reads", "mine.py fails: FileNotFoundError: .*'/none/links.txt'"),
         (f"{path}", "names no class; give FILE.py:CLASS"),
         (f"{tmp_path}/none.py:Mine", "none.py cannot be read"),
         (f"{tmp_path}/mine.txt:Mine", "is not a Python file"),

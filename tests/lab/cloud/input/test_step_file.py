@@ -112,10 +112,14 @@ def test_the_command_line_answers_with_intervals_and_flags(tmp_path, capsys):
     others = write(tmp_path, HEAD + rows, "runs.csv")
     question = write(tmp_path, QUESTION + "micro_batch: 4\n" + PROBES)
     assert call(["predict", "step", str(question), "--others", str(others), "--format", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)["rows"]
+    answer = json.loads(capsys.readouterr().out)
+    told, notes = answer["rows"], answer["notes"]
+    assert "hold 90 %;" in notes[0]
     assert [row["gpus"] for row in told] == [16, 64]
     assert told[0]["step_s"] == pytest.approx(5.5)
     assert all(row["low_s"] < row["step_s"] < row["high_s"] for row in told)
     assert [row["regime"] for row in told] == ["constant", "constant"]
-    assert call(["predict", "step", str(question), "--format", "csv"]) == 0
-    assert "extrapolated" in capsys.readouterr().out
+    assert call(["predict", "step", str(question), "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert "extrapolated" in answer["rows"][1]["flags"]
+    assert "hold 90 %, but were not judged for rows that are extrapolated" in answer["notes"][0]

@@ -109,6 +109,13 @@ def test_what_the_twin_refuses_is_said_in_a_line(tmp_path, change, said):
         run_scenario(scenario, RunStore(tmp_path), jobs=1)
 
 
+def test_a_fault_of_a_host_that_does_not_exist_names_its_key(tmp_path):
+    fabric = {**SENDS["fabric"], "faults": {"kind": "single", "host": 9}}
+    scenario = build({**SENDS, "fabric": fabric, "vary": {}, "policies": ["thorn"]})
+    with pytest.raises(ScenarioError, match=r"^fabric\.faults\.host: 9 does not exist: give 0 to 1"):
+        run_scenario(scenario, RunStore(tmp_path), jobs=1)
+
+
 @pytest.mark.slow
 def test_a_collective_loses_bandwidth_to_faults_and_only_where_they_are(tmp_path):
     collective = {"operation": "all_reduce", "message_bytes": 500_000_000, "repeats": 700}
