@@ -81,8 +81,8 @@ def rewritten(path, manifest=None, arrays=None, *, checksum=True):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"manifest": {"version": 1}}, "version 1, and this twinbed reads 4"),
-        ({"manifest": {"version": 3}}, "version 3, and this twinbed reads 4; train it again"),
+        ({"manifest": {"version": 1}}, "version 1, and this twinbed reads 5"),
+        ({"manifest": {"version": 4}}, "version 4, and this twinbed reads 5; train it again"),
         ({"manifest": {"by": "power"}}, "incomplete or damaged"),
         ({"arrays": {"series_mean": np.ones(4)}}, "train it again"),
         ({"manifest": {"encoder": {}}}, "incomplete or damaged"),
