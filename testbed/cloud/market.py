@@ -3,8 +3,8 @@
 For: `carry_out`, which runs on real processes what twin.cloud.market simulates, with the same policy object
 and the same records; and `Instances`, the emulated machines. Not for: the market's offers, which come from
 the scenario. A second of this machine stands for `compression` seconds of the market. A machine takes as long
-to start and to leave as the timing says: the real job starts in that time, and is stopped (SIGSTOP) after its
-first step until the machine would be ready. A real start that takes longer counts with its real time. A
+to start and to leave as the timing says: the real job starts in that time, and waits after its first step
+until the machine would be ready. A real start that takes longer counts with its real time. A
 notice is SIGTERM, at which a job saves and ends, unless the timing says that it does not save; a loss is
 SIGKILL. A start continues from the checkpoint that the job itself wrote.
 """
@@ -65,9 +65,7 @@ class Executor(Protocol):
     def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None: ...  # noqa: D102
     def stop(self, job: int) -> None: ...  # noqa: D102
     def kill(self, job: int) -> None: ...  # noqa: D102
-    def hold(self, job: int) -> None: ...  # noqa: D102
-    def resume(self, job: int) -> None: ...  # noqa: D102
-    def look(self, job: int) -> Seen: ...  # noqa: D102
+    def look(self, job: int, *, release: bool) -> Seen: ...  # noqa: D102
 
 
 def carry_out(
@@ -115,7 +113,7 @@ class _Real:
         self.quota_cores = quota_cores
         losses = [(at_s, True, zone) for at_s, zone in market.losses()]
         self.events = sorted(losses + [(at_s - market.notice_s, False, zone) for at_s, _, zone in losses])
-        self.tick, self.due_s, self.launched, self.held = 0, 0.0, False, False
+        self.tick, self.due_s, self.launched = 0, 0.0, False
 
     def step(self, now_s: float) -> None:
         """Check the job, carry out due events, and call the policy if it is time."""
@@ -139,12 +137,12 @@ class _Real:
 
     def _look_at_job(self, now_s: float) -> None:
         course, soon = self.course, self.course.state == STARTING and now_s < self.due_s
-        seen = self.executor.look(JOB)
+        seen = self.executor.look(JOB, release=not soon)
         done_s, saved_s = self._work_s(seen.done), self._work_s(seen.done, saved=True)
         course.worked(done_s, saved_s)
         if soon:
-            self._hold(seen.begun and seen.alive)
-        elif seen.done >= self.training.steps:
+            return
+        if seen.done >= self.training.steps:
             if seen.alive:
                 self.executor.kill(JOB)
             course.finish(now_s)
@@ -152,14 +150,7 @@ class _Real:
             self.launched = False
             course.worked(done_s, done_s)
         elif course.state == STARTING and seen.begun:
-            self._hold(False)
             course.work(now_s)
-
-    def _hold(self, wanted: bool) -> None:
-        """Stop the job until its machine is there, or let it continue."""
-        if wanted != self.held:
-            self.held = wanted
-            (self.executor.hold if wanted else self.executor.resume)(JOB)
 
     def _work_s(self, steps: int, *, saved: bool = False) -> float:
         """Return the work that corresponds to `steps` steps, or the saved part of it, s."""
@@ -176,9 +167,8 @@ class _Real:
     def _lose(self, now_s: float) -> None:
         kept_s = self.course.saved_s
         if self.launched:
-            self._hold(False)
             self.executor.kill(JOB)
-            kept_s = self._work_s(self.executor.look(JOB).done)
+            kept_s = self._work_s(self.executor.look(JOB, release=False).done)
             self.launched = False
         self.course.revoke(now_s, kept_s)
         self._next(now_s)
@@ -189,7 +179,6 @@ class _Real:
             self.course.leave(now_s)
             self.due_s = now_s + self.timing.stop_s
             self.executor.stop(JOB)
-            self._hold(False)
         elif self.course.state != LEAVING:
             self._next(now_s)
 

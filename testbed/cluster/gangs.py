@@ -2,7 +2,8 @@
 
 For: one life of a gang, from its start to its end, in its own cgroups. Not for: the times at which jobs start
 and stop (carrying_out.py), nor the cost of a life. A GPU of a type is a CPU quota. While a process starts, or
-saves as it is told to end, it has no quota, because that is not work of its GPU. SIGTERM makes a job save and
+saves as it is told to end, it has no quota, because that is not work of its GPU. After its first step a
+process waits for its quota, so that a late observer gives it no free steps. SIGTERM makes a job save and
 end. Like recorded processes, a process has no capability.
 """
 
@@ -37,6 +38,8 @@ from twinbed import BackendError
 
 GRACE_S = 20.0
 """Time from SIGTERM to SIGKILL for a job that saves, s. A process that is still starting may need long."""
+_GATE = "gate"
+"""File of a life. Its processes wait after their first step until the file exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Life:
 
     base: number of steps done before it. quota_cores: CPU quota of each process, cores. leaving: monotonic
     time at which the gang was told to end, s; None: it was not told. limited: whether the quota is in force.
+    released: whether the processes may go on after their first step.
     """
 
     base: int
@@ -72,6 +76,7 @@ class Life:
     folder: Path
     leaving: float | None = None
     limited: bool = False
+    released: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,7 @@ class Gangs(Undone):
                 "MASTER_ADDR": "127.0.0.1" if ends[0] is None else ends[0].address,
                 "MASTER_PORT": str(port),
                 "GLOO_SOCKET_IFNAME": "lo" if end is None else "eth0",
+                "TWINBED_GATE": str(folder / _GATE),
             }
             saved = ("--checkpoint", str(self._folder / f"job-{job}"), "--every", str(training.every))
             spec = ContainerSpec(
@@ -173,6 +179,7 @@ class Gangs(Undone):
         if life.leaving is None:
             life.leaving = time.monotonic()
             self._limit(life, math.inf)
+            self._release(life)
             self._terminate(job, life)
 
     def _terminate(self, job: int, life: Life) -> None:  # noqa: ARG002 - Slurm's does
@@ -188,18 +195,10 @@ class Gangs(Undone):
         if life.leaving is not None:
             self._further.add(job)
 
-    def hold(self, job: int) -> None:
-        """Stop a gang's processes where they are, until `resume`."""
-        for container in self._lives[job].containers:
-            container.group.send(signal.SIGSTOP)
-
-    def resume(self, job: int) -> None:
-        """Let a held gang continue."""
-        for container in self._lives[job].containers:
-            container.group.send(signal.SIGCONT)
-
-    def look(self, job: int) -> Seen:
+    def look(self, job: int, *, release: bool = True) -> Seen:
         """Return the state of a job, after its quota has been adapted to its phase.
+
+        release: let a gang that has taken its first step go on. Until then it waits.
 
         Raises BackendError for a job that failed.
         """
@@ -211,9 +210,11 @@ class Gangs(Undone):
         if life.leaving is None:
             if done >= training.steps and life.limited:
                 self._limit(life, math.inf)
-            elif new and not life.limited and math.isfinite(life.quota_cores) and done < training.steps:
-                self._limit(life, life.quota_cores)
-                life.limited = True
+            elif new and release:
+                if not life.limited and math.isfinite(life.quota_cores) and done < training.steps:
+                    self._limit(life, life.quota_cores)
+                    life.limited = True
+                self._release(life)
         codes = self._codes(job, life)
         if None in codes:
             if life.leaving is not None and time.monotonic() > life.leaving + GRACE_S:
@@ -251,6 +252,12 @@ class Gangs(Undone):
     def _limit(self, life: Life, cores: float) -> None:
         for container in life.containers:
             container.group.set_cpu_quota(cores)
+
+    def _release(self, life: Life) -> None:
+        if not life.released:
+            with self._identity.acting():
+                (life.folder / _GATE).touch()
+            life.released = True
 
     def _remove(self, job: int) -> None:
         remove_all(self._lives.pop(job).containers)

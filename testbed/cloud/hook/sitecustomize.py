@@ -14,8 +14,8 @@ process writes the mean squared norm of its last two gradients and the squared n
 AdaptDL, Adam's gradients are divided by √v̂ + ε, and the gradients of its first five steps do not count.
 Elements with a small v̂ do not count either, because elements that hardly had a gradient before would
 outweigh all others. Steps of several backward passes do not count. A job that changes its gradients before
-the step, for example by clipping, would be measured wrongly. The site's own sitecustomize, which this one
-hides, runs after this one.
+the step, for example by clipping, would be measured wrongly. With $TWINBED_GATE, a process waits after its
+first step until this file exists. The site's own sitecustomize, which this one hides, runs after this one.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from types import ModuleType
 from typing import Any
 
 _FOLDER = os.environ.get("TWINBED_STEPS")
+_GATE = os.environ.get("TWINBED_GATE")
+_GATE_TICK_S = 0.001
+"""Time between two checks of the gate, s."""
 _NOISE_STEPS = int(os.environ.get("TWINBED_NOISE_STEPS", "0"))
 _ADAM_STEPS = 5
 """Number of Adam's steps after which its second moments scale gradients."""
@@ -55,7 +58,8 @@ class _Job:
 
     def stepped(self, optimizer: object, _args: Any, _kwargs: Any) -> None:
         """Record a step; called after each step of any optimizer."""
-        if self._optimizer is None:
+        first = self._optimizer is None
+        if first:
             self._optimizer = optimizer
             self._file = os.open(
                 self._path + ".steps", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644
@@ -65,6 +69,8 @@ class _Job:
                 _Noise(optimizer, self._path + ".noise")
         if optimizer is self._optimizer:
             os.write(self._file, time.monotonic_ns().to_bytes(8, "little"))
+        while first and _GATE and not os.path.exists(_GATE):
+            time.sleep(_GATE_TICK_S)
 
     def watch_models(self, module_of_torch: Any) -> None:
         """Record the model at its first call in training mode."""

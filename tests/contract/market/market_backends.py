@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -108,28 +107,25 @@ class Plain:
         here.mkdir()
         options = ["--cores", str(quota_cores), "--checkpoint", str(self.folder / "saved")]
         options += ["--every", str(self.job.every)]
+        self.gate = here / "gate"
         environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "TWINBED_STEPS": str(here)}
+        environment["TWINBED_GATE"] = str(self.gate)
         self.process = subprocess.Popen([*self.job.command, *options], env=environment)
 
     def stop(self, job: int) -> None:
         assert self.process is not None
+        self.gate.touch()
         self.process.terminate()
 
     def kill(self, job: int) -> None:
         self._end()
         self.base = self._saved()
 
-    def hold(self, job: int) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self, job: int) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
-
-    def look(self, job: int) -> Seen:
+    def look(self, job: int, *, release: bool) -> Seen:
         steps = self.folder / str(self.lives) / "0.steps"
         new = steps.stat().st_size // 8 if self.process is not None and steps.exists() else 0
+        if new and release:
+            self.gate.touch()
         alive = self.process is not None and self.process.poll() is None
         if self.process is not None and not alive:
             assert self.process.returncode <= 0, "the job failed"

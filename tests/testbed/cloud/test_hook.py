@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from testbed.cloud import steps
+from testbed.waiting import until
 from tests.patience import PATIENCE_S
 from twinbed import BackendError
 
@@ -47,6 +49,22 @@ def test_steps_batch_parameters_and_layers_are_noted_without_a_change_to_the_scr
     assert model.layers == ("Linear", "ReLU", "Linear")
     assert (model.non_trainable, model.input_size, model.input_bytes, model.output_size) == (8 + 3, 4, 16, 2)
     assert model.optimiser == "SGD"
+
+
+@pytest.mark.slow
+def test_a_process_waits_after_its_first_step_until_its_gate_exists(tmp_path):
+    gate = tmp_path / "gate"
+    environment = {**os.environ, **steps.environment(tmp_path, 0, 1, os.environ), "TWINBED_GATE": str(gate)}
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], env=environment) as job:
+        try:
+            assert until(lambda: len(steps.step_ends_ns(tmp_path)), PATIENCE_S)
+            time.sleep(0.2)
+            assert len(steps.step_ends_ns(tmp_path)) == 1
+            gate.touch()
+            assert job.wait(PATIENCE_S) == 0
+        finally:
+            job.kill()
+    assert len(steps.step_ends_ns(tmp_path)) == 7
 
 
 @pytest.mark.slow

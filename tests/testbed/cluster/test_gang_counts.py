@@ -17,7 +17,7 @@ def life(gangs: Gangs, folder: Path, steps: int, base: int, leaving: float | Non
     """Put a life without processes there, which has recorded so many steps."""
     folder.mkdir()
     (folder / "0.steps").write_bytes(bytes(8 * steps))
-    gangs._lives[0] = Life(base, math.inf, [], folder, leaving)
+    gangs._lives[0] = Life(base, math.inf, [], folder, leaving, released=True)
 
 
 def gangs_of(folder: Path) -> Gangs:

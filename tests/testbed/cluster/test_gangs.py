@@ -63,6 +63,24 @@ def test_what_was_stopped_goes_on_and_what_was_killed_goes_back_to_its_last_save
         assert gangs.look(0).done >= stopped
 
 
+def test_a_gang_takes_no_step_beyond_the_first_until_it_is_released() -> None:
+    with Gangs([program(10**6, gpus=2)]) as gangs:
+        gangs.start(0, {0: 2}, 0.5)
+        until(lambda: gangs.look(0, release=False).begun)
+        time.sleep(0.2)
+        assert gangs.look(0, release=False).done == 1
+        until(lambda: gangs.look(0).done > 1)
+
+
+def test_a_gang_that_waits_for_its_release_saves_and_ends_when_it_is_told_to() -> None:
+    with Gangs([program(10**6)]) as gangs:
+        gangs.start(0, {0: 1}, 0.5)
+        until(lambda: gangs.look(0, release=False).begun)
+        gangs.stop(0)
+        until(lambda: not gangs.look(0, release=False).alive)
+        assert gangs.look(0).done >= 1
+
+
 def test_a_job_that_fails_is_told_with_its_last_words() -> None:
     with Gangs([program(100, "--fails")]) as gangs:
         gangs.start(0, {0: 1}, 0.5)

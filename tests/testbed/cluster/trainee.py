@@ -1,7 +1,8 @@
 """A job that can be stopped and goes on, without PyTorch's long start: a step is a fixed amount of CPU time.
 
-Like the hook of profiled jobs it records a step as eight bytes. Like those of a real job, its processes all
-begin at the same checkpoint: the first one takes no step before the others have read it.
+Like the hook of profiled jobs it records a step as eight bytes, and waits for its gate after the first one.
+Like those of a real job, its processes all begin at the same checkpoint: the first one takes no step before
+the others have read it.
 """
 
 import argparse
@@ -34,6 +35,7 @@ if __name__ == "__main__":
     parser.add_argument("--aborts", action="store_true", help="abort after the last step")
     options = parser.parse_args()
     asked = []
+    gate = Path(os.environ["TWINBED_GATE"]) if "TWINBED_GATE" in os.environ else None
     signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
     if options.tells:
         options.tells.write_text(Path("/proc/self/status").read_text())
@@ -60,6 +62,9 @@ if __name__ == "__main__":
         os.write(record, time.monotonic_ns().to_bytes(8, "little"))
         if first and done % options.every == 0:
             save(options.checkpoint, done)
+        while gate and not asked and not gate.exists():
+            time.sleep(0.001)
+        gate = None
     if first:
         save(options.checkpoint, done)
     if options.aborts:
