@@ -287,9 +287,10 @@ def _conditions(cells: Sequence[Cell], took_s: float) -> Iterator[str]:
         )
     )
     yield from present.disturbed(cells)
+    yield from present.first_draw(cells)
     yield from present.company(cells)
     yield from present.fit(cells)
-    yield f"**When the twin agrees.** {RULE} The rule was fixed before the first result."
+    yield f"**When the twin agrees.** {RULE} The limits were fixed before the first result."
     yield (
         "`twinbed validate scenarios/validation/teastore.yaml` makes one part of the page. Runs are kept in "
         "`build/studies`; making the page again makes only the missing ones."

@@ -265,6 +265,10 @@ class ContainerScenario(Scenario):
     cpu_weight: PositiveFloat | dict[str, PositiveFloat] | None = None
     """The containers' cpu.weight on hosts that are short of CPUs, in a replay on the twin: one number for
     all, or one per container name; 100 when left out."""
+    draw: int = Field(default=0, ge=0, le=1_000_000)
+    """Number of the draw of what nobody chooses on a machine: when, within a period, the containers' CFS
+    periods and a workload's demand begin. The load is that of the seed in every draw. In draw 0, a workload's
+    demand begins with a period."""
     hpa: HpaInput | None = None
     """The Horizontal Pod Autoscaler, which changes the number of replicas in a replay of a trace or a
     workload on the twin."""
@@ -288,6 +292,17 @@ class ContainerScenario(Scenario):
             if getattr(self, key) is not None and (self.services or self.serverless):
                 cure = "; write services.hosts" if key == "hosts" and self.services else ""
                 raise ValueError(f"{key}: only for a trace, a workload or a job{cure}")
+        return self
+
+    @property
+    def drawn(self) -> bool:
+        """Whether `draw` changes anything."""
+        return self.services is not None or self.workload is not None
+
+    @model_validator(mode="after")
+    def _draws_begins(self) -> Self:
+        if self.draw and not self.drawn:
+            raise ValueError("draw: only for services or a workload")
         return self
 
     @model_validator(mode="after")

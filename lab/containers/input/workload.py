@@ -142,6 +142,8 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         report_interval_s=scenario.report_interval_s or 0.0,
         blocks=blocks,
     )
+    if scenario.workload is not None and scenario.draw:
+        workload = replace(workload, demand_cores=_begun_within(demand, seed, scenario.draw))
     if scenario.hpa is not None:
         workload = replicated(workload, scenario.hpa, own_hosts=hosts == len(app))
         sizes = workload.peak_cores, workload.peak_bytes
@@ -270,6 +272,15 @@ def _synthetic(containers: list[SyntheticContainer], period_s: float) -> UsageTr
         present=present,
         notes=("The demand is synthetic: written in the scenario, not recorded.",),
     )
+
+
+def _begun_within(demand: Floats, seed: np.random.SeedSequence, draw: int) -> Floats:
+    """Return the demand of containers that begin within the first period, each at another moment."""
+    own = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, draw))
+    share = np.random.default_rng(own).random(demand.shape[1])
+    before = np.vstack([np.zeros_like(demand[:1]), demand[:-1]])
+    begun: Floats = (1 - share) * demand + share * before
+    return begun
 
 
 def replicated(workload: Workload, hpa: HpaInput, own_hosts: bool) -> Workload:

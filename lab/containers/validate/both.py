@@ -2,8 +2,9 @@
 
 For: `twinbed validate`, the results page, and the page "Validation", which finds cells among stored runs.
 Not for: the rule (rule.py) or showing (present.py). A cell is one policy on one variant of the scenario.
-Both backends get the same arrivals and demand, those of the seed. The twin of one seed is the same to the
-bit, so it runs once. The testbed is repeated, more often where the machine was disturbed (measures.py).
+Both backends get the same arrivals and demand, those of the seed. The testbed is repeated, more often where
+the machine was disturbed (measures.py). Each repeat there has other moments at which periods begin, and so
+has each draw of the twin.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lab.ask.scenario import RunSpec, Scenario, expand
+from lab.ask.scenario import RunSpec, Scenario, expand, with_overrides
+from lab.containers.input.sections import container_scenario
 from lab.containers.real import backend
 from lab.containers.validate.measures import divided, measures, undisturbed
 from lab.containers.validate.rule import LEAST_REPEATS, QUANTITIES, Judgement, Quantity, judge, own_agreement
@@ -20,13 +22,16 @@ from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 
 Progress = Callable[[str, float], None]
+DRAWS = 5
+"""Number of draws of each run of the twin. Some policies take another course if a period begins a little
+later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One policy on one variant of a scenario.
 
-    twin: a run per seed.
+    twin: a run per seed and draw.
     testbed: a run per seed and repeat that counts.
     judgements: one per quantity of rule.QUANTITIES.
     own: agreement of the testbed's repeats with each other by quantity, as rule.own_agreement counts it.
@@ -70,7 +75,10 @@ def validate(
     specs = expand(question)
     # Check the machine first: if the testbed cannot run, the twin's runs are of no use.
     backend.check()
-    twin = run_scenario(question, store, progress=_named("twin", progress), jobs=1, fresh=fresh)
+    twin = [
+        run_scenario(asked, store, progress=_named("twin", progress), jobs=1, fresh=fresh)
+        for asked in drawn(question)
+    ]
     real: dict[int, list[Run]] = {index: [] for index in range(len(specs))}
     # All runs of a repeat come before the next repeat, so that a change of the machine appears as spread.
     # Each repeat begins with another policy, so that no policy always follows the same one.
@@ -84,15 +92,21 @@ def validate(
     return [
         cell(
             specs[indices[0]],
-            [twin[index] for index in indices],
+            [runs[index] for index in indices for runs in twin],
             [run for index in indices for run in real[index]],
         )
         for indices in _by_cell(specs)
     ]
 
 
+def drawn(question: Scenario) -> list[Scenario]:
+    """Return the question with each draw, or alone if a draw changes nothing."""
+    draws = DRAWS if container_scenario(question).drawn else 1
+    return [with_overrides(question, [f"draw={draw}"]) for draw in range(draws)]
+
+
 def cell(spec: RunSpec, twin: Sequence[Run], testbed: Sequence[Run]) -> Cell:
-    """Return the judged cell of these runs, all of which answer `spec` except for seed and repeat."""
+    """Return the judged cell of these runs, all of which answer `spec` except for seed, draw and repeat."""
     return judged(spec.name, spec.variant, spec.policy.text, twin, testbed)
 
 
@@ -150,8 +164,8 @@ def cells(runs: Sequence[Run]) -> list[Cell]:
     """Return every policy and variant that both backends have run, by the scenario's name, in the order of
     making.
 
-    Runs belong together if all that they depend on is the same except backend, seed and repeat. Seeds that
-    only one backend has run are left out.
+    Runs belong together if all that they depend on is the same except backend, seed, draw and repeat. Seeds
+    that only one backend has run are left out.
     """
     pairs: dict[str, tuple[list[Run], list[Run]]] = {}
     for run in sorted(runs, key=lambda run: str(run.manifest["created_at"])):
@@ -162,7 +176,7 @@ def cells(runs: Sequence[Run]) -> list[Cell]:
 
 
 def _question(run: Run) -> str:
-    spec = {key: value for key, value in run.manifest["spec"].items() if key != "seed"}
+    spec = {key: value for key, value in run.manifest["spec"].items() if key not in ("seed", "draw")}
     contents = [source["sha256"] for source in run.manifest["inputs"]]
     return json.dumps([spec, contents, run.manifest["calibration"]["sha256"]], sort_keys=True)
 

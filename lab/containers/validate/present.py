@@ -130,6 +130,22 @@ def _of_first_runs(cell: Cell) -> tuple[Judgement, ...]:
     return judged_values(*([measures(run) for run in side] for side in (cell.twin, runs)))
 
 
+def first_draw(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a sentence on how many comparisons agree if the twin is drawn once."""
+    alone = [
+        judgement
+        for cell in cells
+        for judgement in judged_values([measures(cell.twin[0])], [measures(run) for run in cell.testbed])
+        if judgement.verdict.counts
+    ]
+    if any(len(cell.twin) > 1 for cell in cells) and alone:
+        good = sum(judgement.verdict.agrees for judgement in alone)
+        yield (
+            f"With the first draw of the twin alone, {good} of {len(alone)} comparisons agree "
+            f"({share(alone):.0%})."
+        )
+
+
 def company(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield a warning if other programs used so much CPU that the runs were affected."""
     used_cores = [_company_cores(run) for cell in cells for run in cell.testbed]

@@ -82,8 +82,8 @@ class Verdict(StrEnum):
 
 
 RULE = (
-    "Twin: its median over the seeds. Testbed: its median over seeds and repeats; spread: its smallest to "
-    "its largest value. Inside limit: the two differ by at most "
+    "Twin: its median over seeds and draws of when periods begin. Testbed: its median over seeds and "
+    "repeats; spread: its smallest to its largest value. Inside limit: the two differ by at most "
     + "; ".join(f"{quantity.limit} ({quantity.title})" for quantity in QUANTITIES)
     + " of the testbed's median. Inside spread: not inside the limit, but within the range of the testbed's "
     "own repeats. Everything else is outside, including a quantity that only one of the two has. A quantity "
@@ -126,8 +126,8 @@ class Judgement:
 
 
 def judge(quantity: Quantity, twin: Sequence[float], testbed: Sequence[float]) -> Judgement:
-    """Apply the rule. twin: values over seeds; testbed: values over seeds and repeats; NaN where not
-    defined."""
+    """Apply the rule. twin: values over seeds and draws; testbed: values over seeds and repeats. A value is
+    NaN where it is not defined."""
     ours, theirs = _defined(twin), _defined(testbed)
     middle = float(np.median(ours)) if ours else math.nan
     if not ours or not theirs:

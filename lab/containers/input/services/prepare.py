@@ -81,6 +81,8 @@ class ServicesSource:
                 f"{scenario.name}: services.arrivals: no request arrives in {asked.duration_s:g} s "
                 f"({_shortly(asked.arrivals)}); a higher rate or a longer duration_s is needed"
             )
+        if scenario.draw:
+            phases = np.random.SeedSequence(phases.entropy, spawn_key=(*phases.spawn_key, scenario.draw))
         unlimited = _workload(scenario, asked, compiled, others, phases)
         if costs is not None:
             unlimited = beside(unlimited, costs, len(others.at_s) / asked.duration_s)

@@ -31,6 +31,28 @@ def test_a_trace_at_the_period_is_replayed_as_it_is():
     assert replay.memory_known.all()
 
 
+def test_in_a_draw_each_container_s_demand_begins_within_a_period():
+    steps = [{"duration_s": 0.5, "cpu_cores": 0.4}, {"duration_s": 0.5, "cpu_cores": 0.1}]
+    containers = [{"name": name, "steps": steps} for name in "ab"]
+    plain, drawn = (
+        prepare(asked, input_trace(asked), SEED).workload
+        for asked in (
+            build({"name": "w", "workload": {"containers": containers}, "draw": draw}) for draw in (0, 2)
+        )
+    )
+    share = 1 - drawn.demand_cores[0] / 0.4
+    assert ((share > 0) & (share < 1)).all()
+    assert share[0] != share[1]
+    np.testing.assert_allclose(drawn.demand_cores[5], 0.1 + 0.3 * share)
+    np.testing.assert_array_equal(plain.demand_cores[:, 0], np.repeat([0.4, 0.1], 5))
+    np.testing.assert_array_equal(plain.peak_cores, drawn.peak_cores)
+
+
+def test_what_has_no_draw_refuses_one():
+    with pytest.raises(ScenarioError, match="draw: only for services or a workload"):
+        scenario(draw=1)
+
+
 def test_the_budget_holds_factor_times_every_peak_rounded_up_to_pages():
     workload = prepare(scenario(budget_factor=1.5), usage_trace(count=5), SEED).workload
     for index, application in enumerate(workload.applications):

@@ -40,10 +40,17 @@ def test_every_policy_is_a_cell_with_a_twin_and_its_repeats(tmp_path, question, 
     cells = both.validate(question, RunStore(tmp_path), repeats=3)
     assert [each.policy for each in cells] == ["static", "escra"]
     for each in cells:
-        assert [run.manifest["backend"] for run in each.twin] == ["twin"]
+        assert [run.manifest["backend"] for run in each.twin] == ["twin"] * both.DRAWS
+        assert [run.manifest["spec"]["draw"] for run in each.twin] == list(range(both.DRAWS))
         assert [run.manifest["repeat"] for run in each.testbed] == [0, 1, 2]
     # All policies before the next repeat, so that a machine that changes shows as spread, and in turns.
     assert imitated == ["static", "escra", "escra", "static", "static", "escra"]
+
+
+def test_a_question_without_chance_is_drawn_once(question):
+    assert [asked.draw for asked in both.drawn(question)] == list(range(both.DRAWS))
+    recorded = build({"name": "recorded", "trace": {"source": "w.parquet"}})
+    assert both.drawn(recorded) == [recorded]
 
 
 def test_what_is_stored_is_not_run_again_unless_asked(tmp_path, question, imitated):

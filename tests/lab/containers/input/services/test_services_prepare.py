@@ -87,6 +87,13 @@ def test_period_phases_are_drawn_from_that_many_offsets(app):
     assert prepared(question(app, within={"phases": 1})).workload.phase_s.tolist() == [0.0] * 3
 
 
+def test_a_draw_changes_the_phases_and_nothing_else(app):
+    first, again, other = (prepared(question(app, draw=draw)).workload for draw in (0, 0, 3))
+    assert first.phase_s.tolist() == again.phase_s.tolist() != other.phase_s.tolist()
+    np.testing.assert_array_equal(first.arrivals.at_s, other.arrivals.at_s)
+    np.testing.assert_array_equal(first.peak_cores, other.peak_cores)
+
+
 def test_clients_are_as_the_scenario_says(app):
     within = {"connections": 7, "client_queue": 3, "client_timeout_s": 1.5}
     client = prepared(question(app, within=within)).workload.client
