@@ -28,22 +28,24 @@ def measure(world: World, asked: CollectiveInput) -> Measured:
     alone_s, slow_s = time_s(kind, asked.message_bytes, world.topology.hosts, fabric.alpha_s, rates_bps)
 
     random = np.random.default_rng(world.measure)
-    every = _flows(world, Collective.ALL_TO_ALL)
-    paths = {pair: world.path(*pair, random) for pair in every} if library is None else {}
+    flows = _flows(world, kind)
+    paths = {pair: world.path(*pair, random) for pair in flows} if library is None else {}
 
     def timed(outages: Outages) -> tuple[Floats, float]:
         if library is not None:
-            told, _ = story_of(world, library, outages, _flows(world, kind))
+            told, _ = story_of(world, library, outages, flows)
             return _by_library(asked, (alone_s, slow_s), told)
         spans = stopped(outages, paths)
         if world.scheme is not Scheme.REROUTE:
             return _by_flow(world, asked, rate_bps, spans)
         # The library makes new queue pairs, so it never meets the errors of the old ones.
-        stalls = in_order(np.concatenate([spans[flow] for flow in _flows(world, kind)]))
+        stalls = in_order(np.concatenate([spans[flow] for flow in flows]))
         return _by_library(asked, (alone_s, alone_s), Story(stalls, NO_OUTAGES))
 
     uplink = first_uplink(world, paths, world.topology.hosts)
-    outages, duration_s = through(world, asked.repeats * float(alone_s), timed, uplink=uplink)
+    # Answers return between the same hosts.
+    pairs = np.unique([*flows, *((destination, source) for source, destination in flows)], axis=0)
+    outages, duration_s = through(world, asked.repeats * float(alone_s), timed, pairs=pairs, uplink=uplink)
     return _measured(asked, world.topology.hosts, outages, duration_s)
 
 

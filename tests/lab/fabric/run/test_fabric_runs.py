@@ -134,6 +134,14 @@ def test_a_collective_loses_bandwidth_to_faults_and_only_where_they_are(tmp_path
     assert faulty.metrics["bus_bandwidth_p80_gbps"] == quiet.metrics["bus_bandwidth_p80_gbps"]
 
 
+def test_a_ring_follows_the_flows_between_neighbours_alone(tmp_path):
+    collective = {"message_bytes": 10**8, "repeats": 100}
+    fabric = {"topology": {"hosts": 5}, "collective": collective, "faults": {"kind": "flapping", "up_s": 0.2}}
+    (run,) = run_scenario(build({"name": "r", "fabric": fabric, "policies": ["thorn"]}), RunStore(tmp_path))
+    outages = run.frame("outages")
+    assert set((outages["source"] - outages["destination"]) % 5) == {1, 4}
+
+
 @pytest.mark.slow
 def test_a_job_goes_on_through_faults_or_falls_back_to_its_last_save(tmp_path):
     raw = {
