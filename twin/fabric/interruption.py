@@ -66,7 +66,7 @@ def series(
                 f"outages: flow {source} → {destination} is not between ranks 0 … {ranks - 1}"
             )
     flows = sorted(outages)
-    rows = [in_order(outages[flow]) for flow in flows]
+    rows = [in_order(outages[flow]) if len(outages[flow]) else NO_OUTAGES for flow in flows]
     every = np.concatenate([NO_OUTAGES, *rows])
     duration_s = np.full(operations, np.nan)
     error_at_s = recovery.operations(

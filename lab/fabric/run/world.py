@@ -23,7 +23,7 @@ from twin.fabric.failover import failover
 from twin.fabric.faults import EdgeRates, check_faults, random_edge, round_robin, starts_s
 from twin.fabric.model import Delay, Flags, Floats, Outages, Scheme, Topology, Whole
 from twin.fabric.port_failover import PortFailover, PortOutage, Story, story
-from twin.fabric.rdma import Link, stall_s, wire_bytes
+from twin.fabric.rdma import NO_OUTAGES, Link, stall_s, wire_bytes
 from twin.fabric.steps import BY_NCCL
 from twin.fabric.topology import check, dual_tor, paths
 from twinbed import ScenarioError
@@ -308,7 +308,11 @@ def stopped(outages: Outages, paths: Paths) -> dict[tuple[int, int], Floats]:
     """Return for each flow (source, destination) float64[k, 2]: begin and end of the times in which it loses
     packets, s, or the acknowledgements alone, which are assumed to return on its path."""
     spans = {}
+    met = set(zip(outages.source.tolist(), outages.destination.tolist(), strict=True))
     for (source, destination), path in paths.items():
+        if not {(source, destination), (destination, source)} & met:
+            spans[source, destination] = NO_OUTAGES
+            continue
         lost = _on(outages, source, destination, path)
         answers = _on(outages, destination, source, path[::-1]) & ~np.isin(outages.fault, outages.fault[lost])
         hit = lost | answers
