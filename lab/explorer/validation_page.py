@@ -123,7 +123,7 @@ def _errors(cell: Cell) -> None:
     section("Error of the twin")
     st.html(table(cell))
     st.caption(
-        f"Twin: {counted(len(cell.twin), 'run')}. Testbed: median of {counted(len(cell.testbed), 'run')}, "
+        f"Twin: median of {counted(len(cell.twin), 'run')}. Testbed: median of {counted(len(cell.testbed), 'run')}, "
         "and what they spread over. The error is twin − testbed."
     )
     for line in present.company([cell]):
