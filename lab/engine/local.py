@@ -282,7 +282,7 @@ def engine(text: str, jobs: int | None = None) -> Engine:
         return Local(jobs or cores())
     address = text.removeprefix("dask://")
     host, _, port = address.rpartition("://")[2].rpartition(":")
-    if text != "dask" and not (text.startswith(_SCHEMES) and host and port.isdigit()):
+    if text != "dask" and not (text.startswith(_SCHEMES) and host and port.isdecimal()):
         raise ScenarioError(f"--engine {text}: expected local, dask, dask://HOST:PORT, tcp://… or tls://…")
     from lab.engine.dask import Dask
 
