@@ -283,6 +283,13 @@ def test_the_front_has_no_lower_bound_and_no_figure_that_judges_nothing():
     assert "lower bounds" in dict(figures(runs, ["k"], [wait]))["wait over k"].caption
 
 
+def test_a_switch_is_no_axis_of_numbers():
+    cost = Metric("cost", "cost", "1", 1, "lower", "")
+    runs = pd.DataFrame({"k": [True, False], "policy": "a", "seed": 0, "cost": [1.0, 2.0]})
+    ((_, drawn),) = figures(runs, ["k"], [cost])
+    assert [layer["encoding"]["x"]["type"] for layer in drawn.chart.to_dict()["layer"]] == ["nominal"] * 2
+
+
 def test_the_front_has_what_none_beats():
     costs = np.array([[1.0, 3.0], [2.0, 2.0], [2.0, 3.0], [3.0, 1.0], [0.0, np.nan]])
     assert unbeaten(costs).tolist() == [True, True, False, True, False]
