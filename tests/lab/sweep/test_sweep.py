@@ -68,6 +68,19 @@ def test_the_store_keeps_one_compacted_table(plan, store, here):
     assert len(store.list()) == 24
 
 
+def test_an_engine_that_cannot_be_reached_leaves_the_former_table(plan, store, here, monkeypatch):
+    sweep(plan, store, here)
+
+    def lost(*_):
+        raise BackendError("no scheduler answers")
+
+    monkeypatch.setattr(type(here), "session", lost)
+    with pytest.raises(BackendError):
+        sweep(plan, store, here)
+    (noted,) = sweeps(store.root)
+    assert len(course(store.root, noted, ["mean_pips"]).frame) == 24
+
+
 def test_a_sweep_that_was_stopped_goes_on_where_it_was(plan, store, here, thrown):
     def stop(done, failed, total):
         assert (failed, total) == (0, 12)
