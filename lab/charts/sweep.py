@@ -95,7 +95,7 @@ def _height(frame: pd.DataFrame) -> int:
 
 
 def _by(frame: pd.DataFrame) -> alt.Color:
-    """Return the colours of the column `line`, all different."""
+    """Return the colours of the column `line`: as many as AREAS has, then the same again."""
     names = _names(frame)
     legend = alt.Legend(orient="top", columns=columns(names), labelLimit=420, symbolSize=100)
     scale = alt.Scale(domain=names, range=list(AREAS))

@@ -31,7 +31,9 @@ def explore(
 ) -> None:
     """Open the explorer: charts, comparisons and questions in a browser. Only this machine can reach it."""
     from lab.explorer import limits, server
+    from lab.runs.store import RunStore
 
+    RunStore()  # It refuses what is no folder, as every page would.
     for variable, value in ((limits.WORKERS, workers), (limits.MEMORY_GB, memory_gb)):
         if value is not None:
             os.environ[variable] = str(value)

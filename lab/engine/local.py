@@ -268,6 +268,13 @@ def _say(label: str, fraction: float) -> None:
     _Worker.said.put((label, fraction))
 
 
+def processes(jobs: int | None, usual: int) -> int:
+    """Return the number of processes that a user asks for, `usual` for None. Raises ScenarioError."""
+    if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
+        raise ScenarioError(f"jobs is {jobs!r}; it must be a whole number from 1, or None")
+    return usual if jobs is None else jobs
+
+
 LOCAL = "local"
 _SCHEMES = ("dask://", "tcp://", "tls://")
 
@@ -279,14 +286,14 @@ def engine(text: str, jobs: int | None = None) -> Engine:
     text, and ModuleNotFoundError if Dask is not installed.
     """
     if text == LOCAL:
-        return Local(jobs or cores())
+        return Local(processes(jobs, cores()))
     address = text.removeprefix("dask://")
     host, _, port = address.rpartition("://")[2].rpartition(":")
-    if text != "dask" and not (text.startswith(_SCHEMES) and host and port.isdigit()):
+    if text != "dask" and not (text.startswith(_SCHEMES) and host and port.isdecimal()):
         raise ScenarioError(f"--engine {text}: expected local, dask, dask://HOST:PORT, tcp://… or tls://…")
     from lab.engine.dask import Dask
 
-    return Dask("" if text == "dask" else address, jobs or cores())
+    return Dask("" if text == "dask" else address, processes(jobs, cores()))
 
 
 def distant(text: str, jobs: int | None = None) -> Engine | None:

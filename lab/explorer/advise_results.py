@@ -22,7 +22,7 @@ from lab.charts.palette import USAGE
 from lab.containers.advise import model, table
 from lab.containers.advise.model import Advice, Row
 from lab.explorer import html
-from lab.explorer.sections import section
+from lab.explorer.sections import fragment, section
 
 MOST_ROWS = 200
 """Rows of the table on the page; the downloads have all."""
@@ -110,7 +110,7 @@ def _table(advice: Advice) -> str:
     return str(html.parts().verdicts(heads, rows))
 
 
-@st.fragment
+@fragment
 def _container(answer: Answer) -> None:
     section("History and limits")
     rows = answer.advice.rows

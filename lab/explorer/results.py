@@ -14,7 +14,7 @@ import streamlit as st
 from lab.charts import drawing, series, services, words
 from lab.charts.palette import EVENTS, INK, Shown, shown
 from lab.explorer import cached, downloads, html, session
-from lab.explorer.sections import section
+from lab.explorer.sections import fragment, section
 from lab.runs.store import Run
 
 _MOST_ROWS = 6000
@@ -67,7 +67,7 @@ def figures(entries: Sequence[Shown]) -> None:
     _provenance(runs)
 
 
-@st.fragment
+@fragment
 def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[str], object]) -> None:
     """Show one container's limit and use under every run, and why its limit changed."""
     section("Limit and use over time")

@@ -1,4 +1,4 @@
-"""Draws a page's head: its title, the question that it answers, and the list of its sections.
+"""Draws a page's head: its title, the question that it answers, and the list of its sections; and fragments.
 
 For: every page but the home page. Not for: what the sections contain.
 """
@@ -6,15 +6,20 @@ For: every page but the home page. Not for: what the sections contain.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import ParamSpec
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from lab.explorer import html
+from twinbed import TwinbedError
+
+Asked = ParamSpec("Asked")
 
 _LEAST = 3
 """Fewest sections of a page that lists them."""
@@ -45,6 +50,20 @@ def section(text: str) -> None:
     st.subheader(html.markdown(text), anchor=_anchor(text))
     if (page := _page.get()) is not None:
         page.drawn.append(text)
+
+
+def fragment(draw: Callable[Asked, None], run_every: float | None = None) -> Callable[Asked, None]:
+    """Return a part of a page that is also drawn again alone. A user's mistake becomes one line in it: the
+    framework itself shows an error of a fragment, before lab.explorer.frame could."""
+
+    @wraps(draw)
+    def drawn(*args: Asked.args, **named: Asked.kwargs) -> None:
+        try:
+            draw(*args, **named)
+        except TwinbedError as error:
+            st.error(html.markdown(str(error)))
+
+    return st.fragment(drawn, run_every=run_every)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from lab.charts import services_drawing as drawing
 from lab.charts.palette import Shown, shown
 from lab.containers.run.waiting import told
 from lab.explorer import cached, downloads, html, results
-from lab.explorer.sections import section
+from lab.explorer.sections import fragment, section
 from lab.explorer.selection import ServiceChoices
 from lab.runs.store import Run
 from twinbed import ScenarioError
@@ -56,7 +56,7 @@ def show(
     results.figures(entries)
 
 
-@st.fragment
+@fragment
 def _latency(
     entries: Sequence[Shown], frames: dict[str, pd.DataFrame], percentile: str, keep: Callable[..., object]
 ) -> None:
@@ -141,7 +141,7 @@ def _picked(entries: Sequence[Shown], key: str) -> Run:
     return runs[str(title)]
 
 
-@st.fragment
+@fragment
 def _waiting(entries: Sequence[Shown]) -> None:
     section("Whose waiting makes the slowest 1 %")
     run = _picked(entries, "waiting_policy")
@@ -154,7 +154,7 @@ def _waiting(entries: Sequence[Shown]) -> None:
     st.caption(html.markdown(" ".join(told(found))))
 
 
-@st.fragment
+@fragment
 def _by_service(entries: Sequence[Shown]) -> None:
     section("Service by service")
     run = _picked(entries, "shown_policy")

@@ -20,7 +20,7 @@ from lab.charts import words
 from lab.charts.palette import title
 from lab.charts.sweep import pareto
 from lab.explorer import html, running, sections, session
-from lab.explorer.sections import section
+from lab.explorer.sections import fragment, section
 from lab.runs.compare import INTERVALS
 from lab.runs.metric import Metric, censored_key
 from lab.runs.store import RunStore
@@ -51,11 +51,11 @@ def page() -> None:
         return
     sweep = found[_chosen(found)]
     if isinstance(sweep, Tuning):
-        st.fragment(_show_tuning, run_every=None if sweep.ended else _EVERY_S)(root, sweep)
+        fragment(_show_tuning, run_every=None if sweep.ended else _EVERY_S)(root, sweep)
         return
     kind = known[sweep.kind]
     whole = _course(root, sweep, kind).whole
-    st.fragment(_show, run_every=None if whole else _EVERY_S)(root, sweep, kind, whole)
+    fragment(_show, run_every=None if whole else _EVERY_S)(root, sweep, kind, whole)
 
 
 def _chosen(found: Mapping[str, Noted | Tuning]) -> str:
@@ -118,11 +118,10 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
     now = _course(root, sweep, kind)
     if now.whole != whole:
         st.rerun()
-    done, total = len(now.frame), len(sweep.labels) * sweep.seeds
+    done = len(now.frame)
+    total = max(done, len(sweep.labels) * sweep.seeds)  # It may have had more seeds before.
     state = "Ended" if whole else "Running, or stopped: the same command with --resume continues it"
-    st.progress(
-        min(1.0, done / max(total, 1)), html.markdown(f"{state}. {done:,} of {counted(total, 'run')}.")
-    )
+    st.progress(done / max(total, 1), html.markdown(f"{state}. {done:,} of {counted(total, 'run')}."))
     if len(now.failures):
         with st.expander(f"{counted(len(now.failures), 'unit')} failed"):
             st.dataframe(now.failures, hide_index=True)

@@ -86,7 +86,7 @@ def comparison(runs: Sequence[Run]) -> pd.DataFrame:
             "seed": run.seed,
             "currency": kind.currency(run),
         }
-        | {key: run.metrics.get(key, math.nan) for key in keys}
+        | {key: run.metrics[key] for key in keys}
         | {flag: key in run.censored for flag, key in bounds.items()}
         for run, label in zip(runs, labels(runs), strict=True)
     ]
@@ -194,7 +194,7 @@ def summary(run: Run) -> Result:
         {
             "metric": metric.key,
             "title": metric.title,
-            "value": run.metrics.get(metric.key),
+            "value": run.metrics[metric.key],
             "unit": unit_of(metric, currency),
             "censored": metric.key in run.censored,
         }

@@ -199,7 +199,7 @@ def _wrapped(header: list[str], right: list[bool], lines: list[list[str]]) -> li
     allow it.
     """
     rooms = [
-        max(map(len, (*title.split(), *(line[index] for line in lines))))
+        max(map(len, (*title.split(), *(line[index] for line in lines))), default=1)
         for index, title in enumerate(header)
     ]
     return [

@@ -88,7 +88,7 @@ def unread(folder: Path, problem: str) -> dict[str, Any]:
     """Return the row of a directory that is no healthy run. Its bytes are those of the files right in it."""
     size = 0
     with suppress(OSError):  # It may be removed at this moment, or be a file.
-        size = sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
+        size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     return {"id": folder.name, "problem": problem, "stamp": 0, "bytes": size}
 
 

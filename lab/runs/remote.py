@@ -80,6 +80,8 @@ class ObjectStore(RunStore):
     """All runs below a URL such as s3://bucket/prefix. Raises StoreError if its bucket cannot be reached."""
 
     def __init__(self, url: str) -> None:
+        if not url.partition("://")[2].strip("/"):
+            raise StoreError(f"{url}: names no bucket; write s3://BUCKET/PREFIX")
         self.location = url.rstrip("/")
         self.root = Path(self.location)
         with self._spoken():

@@ -19,7 +19,7 @@ from lab.ask import policy
 from lab.ask.kind import Progress, Runner
 from lab.ask.scenario import RunSpec, Scenario, expand, paths_in, with_paths
 from lab.engine import ports
-from lab.engine.local import Local, cores
+from lab.engine.local import Local, cores, processes
 from lab.engine.ports import Engine, Places
 from lab.engine.running import run as carry_out
 from lab.runs.store import Run, RunStore
@@ -88,7 +88,7 @@ def run_scenario(
         places.setdefault((spec.variant, spec.seed), []).append(index)
     groups = list(places.values())
     work = units([[specs[index] for index in indices] for indices in groups], store, fresh=fresh)
-    chosen = engine or Local(min(jobs or kind.processes or cores(), len(work)))
+    chosen = engine or Local(min(processes(jobs, kind.processes or cores()), len(work)))
     made: dict[int, str] = {}
     with closing(carry_out(chosen, work, make, progress)) as outcomes:
         for outcome in outcomes:

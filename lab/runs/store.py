@@ -83,9 +83,9 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The run's metrics: key of its kind's metrics → value, NaN if it does not apply."""
-        stored: dict[str, float | None] = self.manifest["metrics"]
-        return {key: float("nan") if value is None else value for key, value in stored.items()}
+        """The run's metrics: key of its kind's metrics → value, NaN if it does not apply or was not known."""
+        known = dict.fromkeys((metric.key for metric in self.kind.metrics()), float("nan"))
+        return known | {key: value for key, value in self.manifest["metrics"].items() if value is not None}
 
     @property
     def censored(self) -> frozenset[str]:

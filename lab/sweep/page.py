@@ -62,7 +62,7 @@ def figures(
     if frame.empty or len(frame) > MOST_DRAWN:
         return
     varying = [key for key in keys if frame[key].nunique() > 1]
-    numeric = [key for key in varying if pd.api.types.is_numeric_dtype(frame[key])]
+    numeric = [key for key in varying if frame[key].dtype.kind in "if"]
     for metric in metrics:
         title = metric.heading
         flag = censored_key(metric.key)

@@ -58,7 +58,7 @@ class Shard:
     def parse(cls, text: str) -> Shard:
         """Return the shard of a text `i/n`, i from 1 to n. Raises ScenarioError."""
         number, _, count = text.partition("/")
-        if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
             raise ScenarioError(f"--shard {text}: expected I/N with I from 1 to N")
         return cls(int(number) - 1, int(count))
 

@@ -125,8 +125,10 @@ def _varied(text: str) -> tuple[str, list[Any]]:
     key, equals, values = text.partition("=")
     if not (key and equals and values):
         raise ScenarioError(f"--vary {text}: expected KEY=VALUE,VALUE…")
-    parsed = guard.parse(values if values.startswith("[") else f"[{values}]", f"--vary {text}")
-    if not isinstance(parsed, list) or not parsed:
+    parsed = guard.parse(f"[{values}]", f"--vary {text}")
+    if len(parsed) == 1 and isinstance(parsed[0], list):  # The values themselves are in brackets.
+        parsed = parsed[0]
+    if not parsed:
         raise ScenarioError(f"--vary {text}: expected KEY=VALUE,VALUE…")
     if len({json.dumps(value, default=str) for value in parsed}) < len(parsed):
         raise ScenarioError(f"--vary {text}: a value is given twice")

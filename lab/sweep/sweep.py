@@ -66,21 +66,24 @@ def sweep(
     course = _Course(plan, store, book, until)
     if resume:
         course.take(book.read(), set(store.names()))
-    else:
-        book.forget()
     waiting = [unit for unit in plan.units() if course.lacks(*unit)]
     work = units([plan.specs(plan.owned[point], seed) for point, seed in waiting], store, fresh=not resume)
-    done = 0
+    done, stale = 0, not resume
     try:
         wanted = carry_out(engine, work, make, wanted=lambda point: course.wanted(int(point)))
         with closing(wanted) as outcomes:
             for outcome in outcomes:
+                if stale and outcome.error is None:
+                    book.forget()  # An engine or a store that fails at once leaves the former table.
+                    stale = False
                 course.note(*waiting[outcome.number], outcome)
                 done += 1
                 if told is not None:
                     told(done, len(course.failures), len(waiting))
     finally:
         book.flush()
+    if stale:
+        book.forget()  # Every unit failed.
     failures = pd.DataFrame(course.failures, columns=[*plan.keys, "seed", "reason"])
     book.finish(failures)
     rows = book.read()

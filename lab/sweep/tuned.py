@@ -25,6 +25,7 @@ from lab.sweep.result import currency_of
 from lab.sweep.rules import unbeaten
 from lab.sweep.tuning import Question, Trial, tuned_scenario
 from lab.sweep.tuning import best as best_of
+from twinbed.text import counted
 from twinbed.writing import write_bytes
 
 
@@ -179,7 +180,8 @@ def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, agai
         holds = "keeps" if again.excess(question.limits) <= 0 else "does NOT keep"
         limits = f", and {holds} the limits" if question.limits else ""
         notes.append(
-            f"With {len(question.seeds)} seeds that the search did not see it has {', '.join(told)}{limits}."
+            f"With {counted(len(question.seeds), 'seed')} that the search did not see it has "
+            f"{', '.join(told)}{limits}."
         )
     return [*notes, INTERVALS, *failed]
 

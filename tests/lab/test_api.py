@@ -196,6 +196,8 @@ def test_a_command_is_recorded_and_replayed(tmp_path):
         (lambda: tb.record("true", "/no/such/folder/x.parquet"), "choose another"),
         (lambda: tb.advise(), "at least one trace"),
         (lambda: tb.advise("ddp_training", price={"cpu_core_hour": -1}), "--price: cpu_core_hour"),
+        (lambda: tb.run("cluster", jobs=-1), "jobs is -1; it must be a whole number from 1"),
+        (lambda: tb.sweep("cluster", jobs=0), "jobs is 0; it must be"),
         (lambda: tb.recommend("text_bag", cap_usd=3), "are for --search; add it"),
         (lambda: tb.recommend("text_bag", method="spotdnn"), "needs --loss and --deadline"),
         (lambda: tb.recommend("text_bag", loss=1.0), "are for --method spotdnn"),

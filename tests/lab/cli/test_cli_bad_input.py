@@ -118,6 +118,11 @@ def test_a_trace_that_is_not_there_is_named_with_the_shipped_ones(twinbed):
     assert twinbed("whatif", "nowhere.csv").refused.startswith("nowhere.csv: no such file")
 
 
+def test_a_url_without_a_bucket_is_not_a_folder_of_that_name(twinbed):
+    refused = twinbed("runs", "list", "--store", "s3://").refused
+    assert refused == "s3://: names no bucket; write s3://BUCKET/PREFIX"
+
+
 def test_a_store_that_cannot_be_made_is_named(twinbed, csv_path):
     refused = twinbed("whatif", csv_path, "--policy", "static", "--store", "/proc/nowhere").refused
     assert refused.startswith("/proc/nowhere/mine-static-")

@@ -5,6 +5,7 @@ import pytest
 from lab.explorer import session
 from lab.explorer.job import Job
 from tests.patience import PATIENCE_S
+from twinbed import StoreError
 
 GOOD = "container,time_s,cpu_cores,memory_bytes\n" + "".join(
     f"web,{second},0.5,1000000\n" for second in range(20)
@@ -283,3 +284,15 @@ def test_a_damaged_run_is_named_and_does_not_hide_the_others(open_runs, stored, 
     app = open_runs()
     assert stored[1][0].id in app.warning[0].value
     assert "3 of 3 runs" in texts(app)
+
+
+def test_a_table_that_cannot_be_read_is_said_in_one_line_and_is_no_bug(open_app, stored, monkeypatch):
+    run = stored[1][0]
+    monkeypatch.setattr("lab.charts.series.query", refuse)
+    app = open_app("runs", runs=[run.id])
+    assert {error.value for error in app.error} == {"its periods cannot be read"}
+    assert not app.exception
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise StoreError("its periods cannot be read")

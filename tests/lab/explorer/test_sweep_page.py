@@ -101,6 +101,8 @@ def test_a_sweep_that_goes_on_shows_what_it_has(open_sweep, tmp_path):
     sweep(plan(), store, Local(1), resume=True)
     app.run()
     assert "Ended" in progress(app)
+    sweep(replace(plan(), seeds=[0]), store, Local(1), resume=True)
+    assert "Ended. 16 of 16 runs" in progress(app.run())
 
 
 def test_a_mean_over_lower_bounds_is_told_as_one(open_sweep, swept, tmp_path, monkeypatch):

@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 
 from lab import kinds
+from lab.charts.palette import shown
 from lab.containers.metrics import METRICS
 from lab.containers.run.remarks import facts, legend, remarks
+from lab.explorer.html import cards
 from lab.runs.compare import as_result, comparison, over_seeds, partial, summary
 from lab.runs.formats import csv, json, markdown, table
 from lab.runs.labels import labels
@@ -346,12 +348,13 @@ def test_a_policy_that_answers_little_where_another_serves_has_collapsed(store):
 
 def test_a_run_stored_before_a_metric_existed_has_none_of_it(store):
     old, new = publish(store, "vpa"), publish(store, "escra")
-    del old.manifest["metrics"]["taken_back_per_s"]
+    del old.manifest["metrics"]["taken_back_per_s"], old.manifest["metrics"]["cost"]
     frame = comparison([old, new]).set_index("run")
     assert math.isnan(frame.loc[old.id, "taken_back_per_s"])
     assert not math.isnan(frame.loc[new.id, "taken_back_per_s"])
     (row,) = (row for row in summary(old).rows if row["metric"] == "taken_back_per_s")
-    assert row["value"] is None
+    assert math.isnan(row["value"])
+    assert "<dt>Cost</dt><dd>–</dd>" in cards(shown([old]))
     assert table(summary(new)).split()[:4] == ["Metric", "Title", "Value", "Unit"]
     assert csv(summary(old)).splitlines()[0] == "metric,title,value,censored,unit"
     assert "Limit changes taken back" in table(as_result([old, new]), width=100)

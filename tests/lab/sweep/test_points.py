@@ -27,6 +27,12 @@ def test_vary_and_the_rows_of_a_file_are_combined(dice, tmp_path):
     assert [point.scenario.dice.throws for point in made] == [5, 5, 7, 7]
 
 
+@pytest.mark.parametrize("text", ["[fair],[loaded]", "[[fair],[loaded]]"])
+def test_lists_are_values_with_brackets_around_all_or_without(dice, text):
+    made = points(dice, [f"policies={text}"], None)
+    assert [point.scenario.policies for point in made] == [["fair"], ["loaded"]]
+
+
 def test_a_scenarios_own_vary_is_part_of_the_product(dice):
     varied = build({"name": "throws", "dice": {}, "vary": {"dice.throws": [1, 2]}})
     assert [dict(point.values) for point in points(varied, ["title=a"], None)] == [
@@ -141,7 +147,7 @@ def test_shards_divide_the_units_and_share_the_sweeps_name(dice):
     assert SweepPlan("t", points(dice, ["dice.throws=1,2"], None), range(5)).id != whole.id
 
 
-@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0"])
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "²/3"])
 def test_a_shard_that_does_not_exist_is_refused(text):
     with pytest.raises(ScenarioError, match="--shard"):
         Shard.parse(text)

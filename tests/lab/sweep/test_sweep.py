@@ -68,6 +68,19 @@ def test_the_store_keeps_one_compacted_table(plan, store, here):
     assert len(store.list()) == 24
 
 
+def test_an_engine_that_cannot_be_reached_leaves_the_former_table(plan, store, here, monkeypatch):
+    sweep(plan, store, here)
+
+    def lost(*_):
+        raise BackendError("no scheduler answers")
+
+    monkeypatch.setattr(type(here), "session", lost)
+    with pytest.raises(BackendError):
+        sweep(plan, store, here)
+    (noted,) = sweeps(store.root)
+    assert len(course(store.root, noted, ["mean_pips"]).frame) == 24
+
+
 def test_a_sweep_that_was_stopped_goes_on_where_it_was(plan, store, here, thrown):
     def stop(done, failed, total):
         assert (failed, total) == (0, 12)
@@ -281,6 +294,13 @@ def test_the_front_has_no_lower_bound_and_no_figure_that_judges_nothing():
     assert {row["label"]: row["best"] for row in rows} == {"k=1 a": False, "k=2 a": True}
     assert [title for title, _ in figures(runs, ["k"], [size, cost])] == ["size over k", "cost over k"]
     assert "lower bounds" in dict(figures(runs, ["k"], [wait]))["wait over k"].caption
+
+
+def test_a_switch_is_no_axis_of_numbers():
+    cost = Metric("cost", "cost", "1", 1, "lower", "")
+    runs = pd.DataFrame({"k": [True, False], "policy": "a", "seed": 0, "cost": [1.0, 2.0]})
+    ((_, drawn),) = figures(runs, ["k"], [cost])
+    assert [layer["encoding"]["x"]["type"] for layer in drawn.chart.to_dict()["layer"]] == ["nominal"] * 2
 
 
 def test_the_front_has_what_none_beats():

@@ -127,6 +127,8 @@ def test_the_best_is_looked_at_with_other_seeds(question, store, here):
     again = checked(asked, trial, store, here)
     assert {seed for _, seed in thrown} == {5, 6, 7, 8, 9}
     assert again.mean("mean_pips") != trial.mean("mean_pips")
+    again = checked(replace(asked, seeds=[2**63 - 2, 0, 2]), trial, store, here)
+    assert again.figures["mean_pips"].size == 3
 
 
 def test_a_trial_that_fails_is_not_the_best(question, store, here, monkeypatch):
@@ -163,6 +165,8 @@ def test_the_words_say_how_sure_it_is(question):
     assert notes[1] == "mean_pips <= 4 is kept with its whole 95 % interval, and by 5 of 5 seeds."
     assert notes[2] == "The seeds do not distinguish it from 1 other trial within the limits."
     assert notes[3].endswith("it has mean_pips 3.6 ± 2.7, and keeps the limits.")
+    notes = result(replace(asked, seeds=[0]), [sure], sure, unsure, dice_kind.METRICS).notes
+    assert notes[3].startswith("With 1 seed that the search did not see")
     ended = Trial(2, {"dice.throws": 3}, {"mean_pips": np.array([9.0])}, pruned=True)
     notes = result(asked, [sure, ended], sure, None, dice_kind.METRICS).notes
     assert (
