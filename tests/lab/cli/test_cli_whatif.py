@@ -102,16 +102,6 @@ def test_a_price_with_a_decimal_comma_is_refused(twinbed, csv_path):
     assert "--price 0,03: expected CPU,MEMORY[,CURRENCY], e.g. 0.03,0.004,EUR" in ended.err
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("--end", 0), ("--end", "nan"), ("--budget-factor", 0), ("--price", "nan,1"), ("--price", "-1,2")],
-)
-def test_a_number_that_cannot_be_meant_is_refused_by_the_name_of_its_option(twinbed, csv_path, option, value):
-    refused = twinbed("whatif", csv_path, "--policy", "static", option, value).refused
-    assert option in refused
-    assert "--set" not in refused
-
-
 def test_global_limits_are_the_questions_also_beside_a_policy_without_limits(twinbed, scenario):
     sized = scenario.read_text().replace("name: web", "name: web\n      memory_bytes: 1048576")
     scenario.write_text(sized.replace("[escra, static]", "[static, unlimited]"))
