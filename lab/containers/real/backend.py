@@ -120,8 +120,9 @@ def _unmet(scenario: ContainerScenario, cores: float) -> Iterator[str]:
             f"period_s: {scenario.period_s:g}, and containers here have CFS periods of {period_s:g}; "
             f"--set period_s={period_s:g} asks the question for this machine"
         )
-    for key in scenario.machine.model_dump(exclude_none=True):
-        yield f"machine.{key}: it changes the twin's machine; leave it out, or use --backend twin"
+    for key in ("burst_s", "network_delay_s", "telemetry_loss"):
+        if value := getattr(scenario.machine, key):
+            yield f"machine.{key}: {value:g}, and this machine has none; leave it out, or use --backend twin"
     services_hosts = None if scenario.services is None else scenario.services.hosts
     for key, hosts in (("hosts", scenario.hosts), ("services.hosts", services_hosts)):
         if hosts not in (None, 1):
