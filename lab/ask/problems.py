@@ -38,6 +38,10 @@ def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
     problems = error.errors(include_url=False)
     # A union reports one problem per branch. The deepest one is about the branch that the user meant.
     first = max((problem for problem in problems if problem["loc"][:1] == problems[0]["loc"][:1]), key=_depth)
+    if first["type"] == "missing":
+        # A misspelt key is unknown, and the key that was meant is missing.
+        beside = (other for other in problems if other["loc"][:-1] == first["loc"][:-1])
+        first = next((other for other in beside if other["type"] == "extra_forbidden"), first)
     path, siblings = _locate(model, first["loc"])
     message = first["msg"].removeprefix("Value error, ").replace("\n", " ")
     if first["type"] == "extra_forbidden":

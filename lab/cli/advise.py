@@ -131,7 +131,7 @@ def advise(
         policies=policies or None,
         risk=share(risk, "--risk"),
         seeds=seeds,
-        price={key: _number(value) for key, value in price_of(price).items()},
+        price=price_of(price),
         hosts=shared,
         format=trace_format,
         options=reader_options(trace_option, fill),
@@ -171,11 +171,3 @@ def _hosts(count: int | None, cores: float | None) -> tuple[int, float] | None:
     except ScenarioError as error:
         raise ScenarioError(f"--hosts {count} --host-cores {cores:g}: {error}") from None
     return count, cores
-
-
-def _number(text: str | None) -> str | float | None:
-    """Return a number for text that is one, and any other value unchanged."""
-    try:
-        return text if text is None else float(text)
-    except ValueError:
-        return text

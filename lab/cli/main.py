@@ -152,6 +152,10 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A character that the terminal's encoding lacks is shown as an escape.
         sys.stdout.reconfigure(errors="backslashreplace")
+        # PYTHONUNBUFFERED: Python drops without an error what a full disk leaves of a text.
+        if isinstance(raw := sys.stdout.buffer, io.RawIOBase):
+            whole, encoding = io.BufferedWriter(raw), sys.stdout.encoding
+            sys.stdout = io.TextIOWrapper(whole, encoding, "backslashreplace", line_buffering=True)
     for line in packages.strangers():
         sys.stderr.write(f"twinbed: {line}; install twinbed into an environment of its own (pipx, uv tool)\n")
     sys.exit(call(sys.argv[1:]))

@@ -249,13 +249,17 @@ def reader_options(texts: list[str] | None, fill: str | None) -> dict[str, str]:
     return given if fill is None else {**given, "fill": fill}
 
 
-def price_of(text: str | None) -> dict[str, str | None]:
+_PRICE = re.compile(r"(?!0\d)\d*\.?\d+(e-?\d+)?", re.IGNORECASE)
+
+
+def price_of(text: str | None) -> dict[str, float | str | None]:
     """Return `--price` as values of a scenario's price; {} without it. Raises ScenarioError."""
     if text is None:
         return {}
     parts = [part.strip() for part in text.split(",")]
     # A decimal comma, as in 0,03, would make a free core and a memory price of 3.
-    if len(parts) not in (2, 3) or not all(parts) or any(re.match(r"0\d", part) for part in parts):
+    if len(parts) not in (2, 3) or not all(parts) or not all(map(_PRICE.fullmatch, parts[:2])):
         raise ScenarioError(f"--price {text}: expected CPU,MEMORY[,CURRENCY], e.g. 0.03,0.004,EUR")
-    values = dict(zip(("cpu_core_hour", "memory_gib_hour", "currency"), parts, strict=False))
-    return {**values, "source": "given on the command line", "as_of": None}
+    cores, memory, *currency = parts
+    given = {"cpu_core_hour": float(cores), "memory_gib_hour": float(memory), "as_of": None}
+    return given | {"source": "given on the command line"} | ({"currency": currency[0]} if currency else {})

@@ -23,6 +23,7 @@ from lab.cli.options import (
     TraceOptionOption,
     emit,
     option,
+    positive,
     price_of,
     reader_options,
 )
@@ -44,13 +45,19 @@ def whatif(
     start: Annotated[
         float | None, option("SECONDS", "Skip this time at the start of the trace.", min=0)
     ] = None,
-    end: Annotated[float | None, option("SECONDS", "Stop this time after the start of the trace.")] = None,
+    end: Annotated[
+        float | None, option("SECONDS", "Stop this time after the start of the trace.", callback=positive)
+    ] = None,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
     fill: FillOption = None,
     budget_factor: Annotated[
         float | None,
-        option("FACTOR", "Global limits as this factor times the sum of profiled peaks. Default: 1.5."),
+        option(
+            "FACTOR",
+            "Global limits as this factor times the sum of profiled peaks. Default: 1.5.",
+            callback=positive,
+        ),
     ] = None,
     price: PriceOption = None,
     name: Annotated[str | None, option("NAME", "Prefix of the run ids. Default: the trace's name.")] = None,

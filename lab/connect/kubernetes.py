@@ -31,7 +31,9 @@ _PLACES: Mapping[str, tuple[str, str]] = {
     "memory_request_bytes": ("requests", "memory"),
     "memory_limit_bytes": ("limits", "memory"),
 }
-_SUFFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_PARTS = {"n": 1e9, "u": 1e6, "m": 1e3}
+"""Parts of one. A number is divided by them: 563 · 0.001 is above 0.563, and looks like somebody else's."""
+_SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _SUFFIXES |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
 _ATTEMPTS = 5
 """Attempts to patch a pod that others change at the same time, before an error."""
@@ -207,7 +209,8 @@ def amount(text: str) -> float:
     for suffix in sorted(_SUFFIXES, key=len, reverse=True):
         if text.endswith(suffix):
             return _number(text.removesuffix(suffix), text) * _SUFFIXES[suffix]
-    return _number(text, text)
+    part = text[-1:] if text[-1:] in _PARTS else ""
+    return _number(text.removesuffix(part), text) / _PARTS.get(part, 1.0)
 
 
 def _number(text: str, whole: str) -> float:

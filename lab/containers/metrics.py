@@ -12,6 +12,8 @@ MIB = float(1 << 20)
 GIB = float(1 << 30)
 UNLIMITED_BYTES = (1 << 63) - 1
 """Value of Series.limit_bytes for a container without a memory limit."""
+NO_MEMORY = "The trace has no memory: memory metrics are not defined and no OOM can happen."
+"""Note of a run whose input has no container's memory."""
 
 OSCILLATION_PERIODS = 1200
 """Periods within which a limit change must be taken back to count as oscillation: two of the VPA's updates a

@@ -26,8 +26,8 @@ from twinbed import StoreError
 _HEAD = ("label", "run", "name", "policy", "seed", "currency")
 _HEAD_OVER_SEEDS = ("label", "runs", "name", "policy", "seeds", "currency")
 BOUNDS = (
-    "> A: at least so much. Requests, messages and jobs that never ended count, and all that is known of "
-    "them is how long they had lasted when the run ended."
+    "> A: at least so much. Requests without an answer count, and messages and jobs that never ended, each "
+    "with the time until the run's end."
 )
 INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
 

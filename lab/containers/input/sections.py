@@ -184,7 +184,7 @@ class Refine(Section):
 
 
 class MachineOverrides(Section):
-    """Single values of the calibration replaced, for all hosts."""
+    """Single values of the calibration replaced, for all hosts, on the twin only."""
 
     telemetry_delay_s: NonNegativeFloat | None = None
     """Time from a period's end until its statistics are read, seconds."""

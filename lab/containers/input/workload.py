@@ -24,6 +24,7 @@ from lab.containers.input.blocks import Peaks, blocks_of
 from lab.containers.input.ceilings import applications, given_threads, given_weights, profile_peaks
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import ContainerScenario, HpaInput, SyntheticContainer
+from lab.containers.metrics import NO_MEMORY
 from traces.load import SELECTION, load
 from traces.refine import DEFAULT, Burstiness, multiple, refine
 from traces.schema import MAX_CELLS, UsageTrace
@@ -237,7 +238,7 @@ def _note_memory(trace: UsageTrace, known: NDArray[np.bool_], notes: list[str]) 
     there = trace.present.any(axis=0)
     missing = [name for name, gone in zip(trace.containers, there & ~known, strict=True) if gone]
     if missing and not known.any():
-        notes.append("The trace has no memory: memory metrics are not defined and no OOM can happen.")
+        notes.append(NO_MEMORY)
     elif missing:
         shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
         notes.append(f"These have no memory in the trace, and so no memory metrics: {shown}.")

@@ -28,7 +28,7 @@ from lab.containers.run.runner import identity_of, load_source, policy_of, store
 from lab.runs.store import Run, RunStore
 from testbed.containers import machine as here
 from testbed.containers import ownership
-from testbed.containers.cgroup.drivers import detect
+from testbed.containers.cgroup.drivers import QUOTA_PERIOD_US, detect
 from testbed.containers.host import loop
 from testbed.containers.host.observed import LoopTimes, Observed
 from testbed.containers.load.plan import LoadResult
@@ -114,6 +114,15 @@ def _unmet(scenario: ContainerScenario, cores: float) -> Iterator[str]:
             f"host_cores: {scenario.host_cores:g}, and this machine has {cores:g}; "
             f"--set host_cores={cores:g} asks the question for this machine"
         )
+    period_s = QUOTA_PERIOD_US / 1e6
+    if scenario.period_s != period_s:
+        yield (
+            f"period_s: {scenario.period_s:g}, and containers here have CFS periods of {period_s:g}; "
+            f"--set period_s={period_s:g} asks the question for this machine"
+        )
+    for key in ("burst_s", "network_delay_s", "telemetry_loss"):
+        if value := getattr(scenario.machine, key):
+            yield f"machine.{key}: {value:g}, and this machine has none; leave it out, or use --backend twin"
     services_hosts = None if scenario.services is None else scenario.services.hosts
     for key, hosts in (("hosts", scenario.hosts), ("services.hosts", services_hosts)):
         if hosts not in (None, 1):

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from lab.containers.input.sections import Price
-from lab.containers.metrics import GIB, MIB
+from lab.containers.metrics import GIB, MIB, NO_MEMORY
 from lab.containers.run.savings import savings
 from lab.runs.formats import Record
 from lab.runs.labels import labels
@@ -288,7 +288,7 @@ def _limits_text(run: Run) -> str:
     cores = sum(app["cpu_limit_cores"] for app in applications)
     limit_bytes = sum(app["memory_limit_bytes"] for app in applications)
     memory = f"{limit_bytes / GIB:,.2f} GiB" if limit_bytes >= GIB else f"{limit_bytes / MIB:,.1f} MiB"
-    if math.isnan(run.metrics["reserved_gib_h"]):
+    if NO_MEMORY in run.manifest["notes"]:
         memory = "memory unknown"
     spec = run.manifest["spec"]
     origin = "given" if spec.get("budget") else f"{spec['budget_factor']:g} × the profiled peaks"

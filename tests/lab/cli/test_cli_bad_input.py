@@ -100,11 +100,13 @@ def test_the_policies_that_are_close_are_those_of_all_kinds(twinbed, scenario, n
         (["--policy", "escra,escra"], "must not repeat"),
         (["--container", "wob"], "no container 'wob' in the trace; close: web"),
         (["--start", "1000"], "no interval begins"),
-        (["--budget-factor", "-1"], "budget_factor"),
+        (["--end", "0"], "'--end'"),
+        (["--budget-factor", "-1"], "'--budget-factor'"),
         (["--set", "budgetfactor=1"], "did you mean 'budget_factor'?"),
         (["--set", "nonsense"], "expected KEY=VALUE"),
         (["--price", "1"], "--price 1: expected"),
-        (["--price", "1,-2"], "price.memory_gib_hour"),
+        (["--price", "1,-2"], "--price 1,-2: expected"),
+        (["--price", "nan,1"], "--price nan,1: expected"),
         (["--name", "../up"], "name"),
         (["--trace-format", "exel"], "no trace format 'exel'"),
     ],
@@ -135,6 +137,18 @@ def test_standard_output_that_is_full_is_one_line():
         process = subprocess.run([*TWINBED, "policies"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert process.returncode == 2
     assert process.stderr == "twinbed: standard output: No space left on device\n"
+
+
+@pytest.mark.slow
+def test_an_output_of_which_a_part_found_room_is_one_line_also_without_a_buffer(tmp_path):
+    # The file takes the first bytes, and then no more. Python's unbuffered output drops the rest silently.
+    with (tmp_path / "out").open("w") as out:
+        process = subprocess.run(
+            ["prlimit", "--fsize=1000", *TWINBED, "policies"], stdout=out, stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"}, text=True,
+        )  # fmt: skip
+    assert process.returncode == 2
+    assert process.stderr == "twinbed: standard output: File too large\n"
 
 
 @pytest.mark.apart

@@ -102,6 +102,13 @@ def test_a_price_with_a_decimal_comma_is_refused(twinbed, csv_path):
     assert "--price 0,03: expected CPU,MEMORY[,CURRENCY], e.g. 0.03,0.004,EUR" in ended.err
 
 
+def test_global_limits_are_the_questions_also_beside_a_policy_without_limits(twinbed, scenario):
+    sized = scenario.read_text().replace("name: web", "name: web\n      memory_bytes: 1048576")
+    scenario.write_text(sized.replace("[escra, static]", "[static, unlimited]"))
+    facts = json.loads(twinbed("run", scenario, "--format", "json").out)["facts"]
+    assert facts["global limits"] == "2.25 cores, 1.5 MiB (1.5 × the profiled peaks)"
+
+
 def test_a_part_of_the_trace_can_be_replayed(twinbed, csv_path):
     ended = twinbed(
         "whatif", csv_path, "--policy", "static", "--container", "web", "--start", 5, "--end", 15,

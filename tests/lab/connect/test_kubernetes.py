@@ -72,6 +72,19 @@ def test_requests_never_exceed_limits_meanwhile_and_no_limit_is_removed(cluster,
     assert cluster.resources("web-7d4b9-a") == cluster.resources("other-1") == OLD
 
 
+@pytest.mark.parametrize("milli", [563, 750])
+def test_a_raised_request_is_taken_back_whatever_its_decimals(cluster, tmp_path, milli):
+    raised = row(
+        "shop/web/app", namespace="shop", workload="web", container="app",
+        advised=Setting(cpu_request_cores=milli / 1000),
+    )  # fmt: skip
+    model.write(advice(raised), tmp_path / "advice.json")
+    assert twinbed(tmp_path, "--yes") == 0
+    assert cluster.resources("web-7d4b9-a")["requests"]["cpu"] == f"{milli}m"
+    assert twinbed(tmp_path, "--undo") == 0
+    assert cluster.resources("web-7d4b9-a") == OLD
+
+
 def test_a_conflict_is_tried_again_and_then_said(cluster, tmp_path, capsys):
     cluster.refusals = [(409, "the object has been modified")] * 2
     assert twinbed(tmp_path, "--yes") == 0

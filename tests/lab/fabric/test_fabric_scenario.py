@@ -95,7 +95,7 @@ def test_a_replaced_delay_keeps_its_relative_spread():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("[bond.lacp_s]", "[bond.lacp]", r"bond\.lacp_s: missing"),
+        ("[bond.lacp_s]", "[bond.lacp]", r"bond\.lacp: unknown key; did you mean 'lacp_s'"),
         ('unit = "exponent"', 'unit = "s"', "unit: 's' is not 'exponent'"),
         ("schema = 3", "schema = 9", "schema: 9 is not 3"),
         ("[bfd.multiplier]\nvalue = 5", "[bfd.multiplier]\nvalue = 4.5", r"bfd\.multiplier: 4\.5; give"),

@@ -1,7 +1,8 @@
 """An override for Docker Compose: `docker compose -f compose.yaml -f override.yaml up -d`.
 
 For: `deploy.resources` of each service. Not for: finding a service's name, which is taken to be the
-container's; the file says so. `!reset null` removes a limit (Compose 2.24 and later).
+container's; the file says so. `!reset null` removes a limit (Compose 2.24 and later). A CPU request stands
+twice: `docker compose` reads `cpu_shares` and passes no CPU of `reservations` on, and a swarm the reverse.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import yaml
 
+from control.allocator.shares import shares
 from lab.containers.advise.forms.common import LEAST_BYTES, plain, unique
 from lab.containers.advise.model import Row, Setting
 
@@ -38,6 +41,9 @@ def files(rows: Sequence[Row]) -> dict[str, str]:
     for row in rows:
         name = unique(services, plain(row.container or row.workload or row.name))
         services[name] = {"deploy": {"resources": _resources(row.advised)}}
+        if row.advised.cpu_request_cores is not None:
+            cores = np.array([row.advised.cpu_request_cores])
+            services[name]["cpu_shares"] = int(shares(cores)[0])
     text = yaml.dump({"services": services}, Dumper=_Dumper, sort_keys=False, allow_unicode=False)
     return {"override.yaml": _HEAD + text}
 

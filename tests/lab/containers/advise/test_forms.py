@@ -134,6 +134,8 @@ def test_compose_resets_a_limit_and_has_all_sizes():
     found = yaml.load(text.replace("!reset 'null'", "null"), yaml.SafeLoader)["services"]
     assert found["db"]["deploy"]["resources"]["limits"] == {"cpus": "0.500", "memory": "209715200b"}
     assert found["app"]["deploy"]["resources"]["reservations"] == {"cpus": "0.250", "memory": "268435456b"}
+    # Compose passes the CPU of reservations to Docker's swarms only: what sets a container's weight is this.
+    assert (found["app"]["cpu_shares"], found["db"]["cpu_shares"]) == (256, 126)
 
 
 def test_names_that_become_the_same_stay_apart():

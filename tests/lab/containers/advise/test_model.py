@@ -27,7 +27,7 @@ def test_an_advice_reads_back(tmp_path):
         (lambda text: text.replace("268435456", "-1"), "memory_request_bytes"),
         (lambda text: text.replace('"none"', '"no"'), "cpu_limit_cores"),
         (lambda text: text.replace('"replicas": 2', '"replicas": 0'), "replicas"),
-        (lambda text: text.replace('"policy"', '"polisy"'), "rows.0.policy: missing"),
+        (lambda text: text.replace('"policy"', '"polisy"'), "did you mean 'policy'?"),
     ],
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage, words):

@@ -46,7 +46,7 @@ PAGE = "services.web.handlers.page"
         (app_text("replicas: 1\n    replicas: 2"), "line 8: key 'replicas' is given twice"),
         (app_text("replcas: 2"), "services.web.replcas: unknown key; did you mean 'replicas'?"),
         (app_text("memory: {base: 2}"), "services.web.memory.base: unknown key; did you mean 'base_mib'?"),
-        (app_text(page="cpu: 1"), f"{PAGE}.cpu_ms: missing (and 1 more)"),
+        (app_text(page="cpu: 1"), f"{PAGE}.cpu: unknown key; did you mean 'cpu_ms'? (and 1 more)"),
         (app_text(page="cpu_ms: 1, call: []"), f"{PAGE}.call: unknown key; did you mean 'calls'?"),
         (app_text(top="defaults: {thread: 1}"), "defaults.thread: unknown key; did you mean 'threads'?"),
         (app_text("replicas: 0"), "services.web.replicas: Input should be greater than 0, not 0"),
