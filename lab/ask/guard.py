@@ -170,6 +170,8 @@ class _Loader(yaml.SafeLoader):
             raise _at(node, f"the tag {node.tag.replace(_PREFIX, '!!')} has no meaning here; leave it out")
         if kind != "text" and len(node.value) > _MOST_DIGITS:
             raise _at(node, f"{kind} of {len(node.value)} characters")
+        if kind in ("a whole number", "a number") and ":" in node.value:
+            return node.value  # YAML 1.1 reads 1:30 as 90. Users mean a range or a time by it.
         try:
             return self.construct_object(node)
         except (ArithmeticError, AttributeError, LookupError, ValueError):

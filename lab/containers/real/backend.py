@@ -120,6 +120,8 @@ def _unmet(scenario: ContainerScenario, cores: float) -> Iterator[str]:
             f"period_s: {scenario.period_s:g}, and containers here have CFS periods of {period_s:g}; "
             f"--set period_s={period_s:g} asks the question for this machine"
         )
+    if scenario.draw:
+        yield f"draw: {scenario.draw}, and nobody chooses it here; leave it out, or use --backend twin"
     for key in ("burst_s", "network_delay_s", "telemetry_loss"):
         if value := getattr(scenario.machine, key):
             yield f"machine.{key}: {value:g}, and this machine has none; leave it out, or use --backend twin"

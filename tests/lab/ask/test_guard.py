@@ -52,6 +52,12 @@ def test_a_value_and_its_alias_share_nothing():
     assert data["b"] == [1]
 
 
+@pytest.mark.parametrize("text", ["1:30", "-1:30", "10:20:30.5"])
+def test_a_text_with_colons_is_no_number_to_the_base_of_60(text):
+    assert parse(text, "mine") == text
+    assert parse(f"[{text}, 2]", "mine") == [text, 2]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -133,6 +133,7 @@ def test_without_cgroups_nothing_is_begun_and_the_cure_is_named(tmp_path, monkey
             {"period_s": 0.07},
             "period_s: 0.07, and containers here have CFS periods of 0.1; --set period_s=0.1",
         ),
+        ({"draw": 2}, "draw: 2, and nobody chooses it here"),
         ({"machine": {"network_delay_s": 0.2}}, "machine.network_delay_s: 0.2, and this machine has none"),
         (
             {"workload": {"containers": [{"name": "a", "steps": [{"duration_s": 1, "cpu_cores": 0.1}]}]}},
