@@ -123,8 +123,9 @@ def _errors(cell: Cell) -> None:
     section("Error of the twin")
     st.html(table(cell))
     st.caption(
-        f"Twin: median of {counted(len(cell.twin), 'run')}. Testbed: median of {counted(len(cell.testbed), 'run')}, "
-        "and what they spread over. The error is twin − testbed."
+        f"Twin: median of {counted(len(cell.twin), 'run')}. "
+        f"Testbed: median of {counted(len(cell.testbed), 'run')}, and what they spread over. "
+        "The error is twin − testbed."
     )
     for line in present.company([cell]):
         st.warning(html.markdown(line))
