@@ -226,7 +226,7 @@ class Cluster(Undone):
                 return True
             for rank in range(self._workers) if ranks is None else ranks:
                 if self._containers[rank].poll() is not None:
-                    raise ScenarioError(f"rank {rank} ended before it could {what}: {self._last_words()}")
+                    raise ScenarioError(f"rank {rank} ended before it could {what}: {self._last_words(rank)}")
             return False
 
         if not waiting.until(checked, within_s, self._poll_s):
@@ -243,9 +243,9 @@ class Cluster(Undone):
     def _cpu_ns(self) -> int:
         return sum(container.group.read().cpu_ns for container in self._containers)
 
-    def _last_words(self) -> str:
+    def _last_words(self, rank: int) -> str:
         with self._identity.acting():
-            return last_words(self._folder / "logs")
+            return last_words(self._folder / "logs", self._containers[rank].spec.name)
 
 
 def cpu_busy_s() -> float:

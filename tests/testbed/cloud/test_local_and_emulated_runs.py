@@ -90,6 +90,12 @@ def test_one_start_serves_several_types_each_within_its_quota():
     assert detect().sweep() == network.sweep() == []
 
 
+def test_a_rank_that_ends_says_so_in_its_own_words():
+    words = "if [ $RANK = 1 ]; then echo no samples; exit 1; fi; echo waiting; sleep 300"
+    with Cluster(("sh", "-c", words), 2) as cluster, pytest.raises(ScenarioError, match=r"steps: no samples"):
+        cluster.wait_for_steps(PATIENCE_S)
+
+
 def test_quick_steps_are_measured_over_many_periods_of_the_quota():
     step = """
 import os, struct, time
