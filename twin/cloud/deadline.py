@@ -100,7 +100,8 @@ def play(
         decision = policy.on_step(state)
         choice = decision.choice
         if (spot := choice >= 0).any() and not available[rows, np.maximum(choice, 0)][spot].all():
-            raise ScenarioError(f"a policy took spot where there is none, in tick {tick}")
+            name = type(policy).__name__
+            raise ScenarioError(f"policy {name} took spot where there is none, in tick {tick}")
         choices[tick], reasons[tick] = choice, decision.reason
         starts += (choice != held) & (choice != IDLE)
         paid = np.where(spot, price[rows, np.maximum(choice, 0)], terms.on_demand_usd_h)
