@@ -134,7 +134,7 @@ class Provisioner(Protocol):
         ...
 
     def measure(self, order: Order, steps: int) -> Reading:
-        """Return `steps` steps of a launched order after warming up. The call blocks until then.
+        """Return `steps` steps or more of a launched order after warming up. The call blocks until then.
 
         A job that ends earlier gives a reading with a problem, not an error.
         """

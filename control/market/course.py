@@ -211,7 +211,8 @@ class Course:
             self._usd[3] += float(np.sum(decision.probing_s(terms, state) * usd_h)) / SECONDS_PER_HOUR
             choice, reason = int(decision.choice[0]), int(decision.reason[0])
         if choice >= 0 and not (choice < len(zones) and there[choice]):
-            raise ScenarioError(f"a policy took spot where there is none, in tick {tick}")
+            name = type(self.policy).__name__
+            raise ScenarioError(f"policy {name} took spot where there is none, in tick {tick}")
         changes = choice != self.place
         if REASONS[reason] != self._reason or changes:
             self._close(now_s)

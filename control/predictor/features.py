@@ -219,7 +219,8 @@ def _columns(
         # Time per parameter, in contrast to time per sample, weighs less in larger batches and differs on one
         # worker.
         fixed = np.array([_per_cpu_us(job.local_run) for job in examples.jobs])[examples.job]
-        local = np.array([_local_batch(job.local_run) for job in examples.jobs])[examples.job]
+        runs = [job.local_run for job in examples.jobs]
+        local = np.array([float(run.batch) if run else np.nan for run in runs])[examples.job]
         machine["parameters × log batch"] = ("batch size", fixed * np.log(batch / local))
         machine["parameters alone"] = ("workers", fixed * (rows_on.count == 1))
         machine["log vCPUs alone"] = ("workers", np.log(rows_on.vcpus) * (rows_on.count == 1))
@@ -269,10 +270,6 @@ def _per_cpu_us(run: LocalRun | None) -> float:
     if run is None or not run.cpu_cores.any():
         return float("nan")
     return run.parameters / (1e6 * float(np.median(run.step_s)) * float(run.cpu_cores.mean()))
-
-
-def _local_batch(run: LocalRun | None) -> float:
-    return float("nan") if run is None else float(run.batch)
 
 
 def _layers(run: LocalRun | None) -> list[float]:

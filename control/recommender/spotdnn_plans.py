@@ -165,8 +165,10 @@ def by_speed(training: Training, kinds: Sequence[WorkerKind]) -> list[WorkerKind
 def _counted(kinds: Sequence[WorkerKind], running: Mapping[str, int]) -> Whole:
     quotas = {kind.name: kind.quota for kind in kinds}
     for name, count in running.items():
-        if not 0 <= count <= quotas.get(name, -1):
-            raise ScenarioError(f"{count} × {name} are running; expected at most {quotas.get(name, 0)}")
+        if name not in quotas:
+            raise ScenarioError(f"no type {name} runs; types are {', '.join(quotas)}")
+        if not 0 <= count <= quotas[name]:
+            raise ScenarioError(f"{count} × {name} are running; expected at most {quotas[name]}")
     return np.array([running.get(kind.name, 0) for kind in kinds], dtype=np.int64)
 
 

@@ -33,8 +33,10 @@ def ladder(
         ),
     ] = "",
     restart: Annotated[str, option("TIME", "Time of every start, including repeated work.")] = "10m",
-    checkpoint_gb: Annotated[float, option("GB", "Size of the checkpoint.", min=0.0)] = 0.0,
-    egress: Annotated[float, option("USD", "Price of moving it to another region, $/GB.", min=0.0)] = 0.09,
+    checkpoint_gb: Annotated[float, option("GB", "Size of the checkpoint.", min=0.0, callback=usable)] = 0.0,
+    egress: Annotated[
+        float, option("USD", "Price of moving it to another region, $/GB.", min=0.0, callback=usable)
+    ] = 0.09,
     deadline: Annotated[
         str | None,
         option("TIME", "Longest time of the job, e.g. 5d; with --jobs, of jobs without a deadline_h."),
@@ -74,7 +76,7 @@ def ladder(
     if jobs is not None and len(intervals) > 1:
         raise ScenarioError(f"--move-every {move_every}: with --jobs give one time")
     prices = in_use(catalogue).prices
-    reference = climbing.matched(prices, gpu)
+    reference = climbing.matched(prices, gpu, f"--gpu {gpu}")
     asked = climbing.LadderQuestion(
         home=climbing.place(home),
         gpu=reference,

@@ -138,7 +138,7 @@ def _conditions(job: Profiled) -> tuple[str, str]:
         "three sizes between the same workers under the same quota, reading times from the file itself.",
         "Only the abstract of the source was read. These are our readings of it: Samples are counted per "
         "worker. A run is made at least twice, and up to five times while its repeats differ by over 1 s; "
-        f"their median counts. Each repeat is a new start with {STEPS} steps, so most take a second or two, "
+        f"their median counts. Each repeat is a new start with {STEPS} steps or more, "
         "and stalls of a few percent cannot be distinguished from noise. Runs are not split into copying, "
         "waiting and computing: nothing is copied to a device here, and the differences need no split.",
     )

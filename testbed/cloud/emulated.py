@@ -35,7 +35,11 @@ WARM_UP_STEPS = 3
 limits.
 """
 STEPS = 20
-"""Number of steps that are measured."""
+"""Least number of steps that are measured."""
+LEAST_S = 2.0
+"""Least time that they take, s. A quota holds over periods of 0.1 s, and steps that fit into the rest of one
+run at full speed.
+"""
 QUIET_CORES = 0.3
 """CPU use of other processes, cores, above which steps are timed again."""
 _TRIES = 2
@@ -166,10 +170,10 @@ class Cluster(Undone):
             return steps.model(self._folder)
 
     def measure(self, kind: Emulated, *, count: int = STEPS, within_s: float = 120.0) -> EmulatedRun:
-        """Return `count` steps on a cluster of a type after warming up, measured while the machine is quiet.
+        """Return `count` steps or more on a cluster of a type after warming up, on a quiet machine.
 
-        The steps are measured again if other processes used the machine. The quieter measurement counts.
-        Raises ScenarioError if the job ends or takes fewer steps within `within_s`.
+        They take LEAST_S or longer. They are measured again if other processes used the machine. The quieter
+        measurement counts. Raises ScenarioError if the job ends or takes fewer steps within `within_s`.
         """
         held = max(container.group.charged_bytes() for container in self._containers)
         if held > kind.memory_bytes:
@@ -186,10 +190,16 @@ class Cluster(Undone):
     def _measure(self, count: int, within_s: float) -> tuple[float, EmulatedRun]:
         """Return the CPU use of other processes during the measurement, cores, and the measurement."""
         begun, cpu_ns, at_ns, busy_s = self._steps(), self._cpu_ns(), time.monotonic_ns(), cpu_busy_s()
-        self._past(count + 1, within_s)
+        ends_ns = np.empty(0, np.int64)
+
+        def enough() -> bool:
+            nonlocal ends_ns
+            ends_ns = self._step_ends_ns()[begun:]
+            return len(ends_ns) > count and ends_ns[-1] - ends_ns[0] >= LEAST_S * 1e9
+
+        self._until(enough, within_s, f"take {count} steps in {LEAST_S:g} s or more")
         took_ns, ours_ns = time.monotonic_ns() - at_ns, self._cpu_ns() - cpu_ns
         others = ((cpu_busy_s() - busy_s) * 1e9 - ours_ns) / took_ns
-        ends_ns = self._step_ends_ns()[begun : begun + count + 1]
         cores = ours_ns / took_ns / self._workers
         return others, EmulatedRun(np.diff(ends_ns) * 1e-9, cores, fits=True, first=begun + 1)
 
@@ -216,7 +226,7 @@ class Cluster(Undone):
                 return True
             for rank in range(self._workers) if ranks is None else ranks:
                 if self._containers[rank].poll() is not None:
-                    raise ScenarioError(f"rank {rank} ended before it could {what}: {self._last_words()}")
+                    raise ScenarioError(f"rank {rank} ended before it could {what}: {self._last_words(rank)}")
             return False
 
         if not waiting.until(checked, within_s, self._poll_s):
@@ -233,9 +243,9 @@ class Cluster(Undone):
     def _cpu_ns(self) -> int:
         return sum(container.group.read().cpu_ns for container in self._containers)
 
-    def _last_words(self) -> str:
+    def _last_words(self, rank: int) -> str:
         with self._identity.acting():
-            return last_words(self._folder / "logs")
+            return last_words(self._folder / "logs", self._containers[rank].spec.name)
 
 
 def cpu_busy_s() -> float:

@@ -123,7 +123,7 @@ class Profiler:
             self.told(f"{job.type}: {_SAID[run]}, repeat {len(before) + 1}")
             limits = _limits(job, shaped=run is Run.APART)
             step_s = cluster.measure(limits, count=self.count, within_s=_WITHIN_S).step_s
-            job.timings[run] = Timing((*before, float(step_s.sum())), self.count * job.batch)
+            job.timings[run] = Timing((*before, self.count * float(step_s.mean())), self.count * job.batch)
 
     def _read(self, jobs: Sequence[Profiled], data: Path, size: int) -> None:
         read_through(data)

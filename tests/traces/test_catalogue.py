@@ -260,6 +260,9 @@ def test_regions_and_providers_that_are_unknown_are_named():
         ("2024-01-01", "yesterday", "row 2: as_of 'yesterday': input should be a valid date"),
         (",2,8,", ",two,8,", "row 2: vcpus 'two': input should be a valid number"),
         (",2,8,", ",-2,8,", "row 2: vcpus '-2': input should be greater than or equal to 0"),
+        ("small,", ",", "row 2: name '': string should have at least 1 character"),
+        (",any,here", ",,here", "row 2: provider '': string should have at least 1 character"),
+        (",here,", ",,", "row 2: region '': string should have at least 1 character"),
         ("assumption", "", "row 2: source '': string should have at least 1 character"),
     ],
 )

@@ -44,6 +44,7 @@ def _unless_empty(text: str, number: Callable[[str], float]) -> float:
 
 
 _Known = Annotated[float, Field(ge=0, le=LARGEST), WrapValidator(_unless_empty)]
+_Text = Annotated[str, Field(min_length=1)]
 _Count = Annotated[int, Field(ge=0, le=1_000_000)]
 _Price = Annotated[float, Field(alias="price_per_h", gt=0, le=LARGEST, allow_inf_nan=False)]
 
@@ -68,9 +69,9 @@ class Listing:
         sold
     """
 
-    name: str
-    provider: str
-    region: str
+    name: _Text
+    provider: _Text
+    region: _Text
     market: Market
     price_usd_h: _Price
     currency: Currency
@@ -83,7 +84,7 @@ class Listing:
     family: str
     cpu_speed: _Known
     disk_gib: _Known
-    source: Annotated[str, Field(min_length=1)]
+    source: _Text
     sold: bool = True
 
 

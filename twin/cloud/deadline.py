@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd
+from fractions import Fraction
+from math import gcd, lcm
 
 import numpy as np
 from numba import njit
@@ -20,6 +21,8 @@ from control.market.ports import CLOSE, IDLE, ON_DEMAND, Flags, Policy, Real, St
 from twinbed import ScenarioError
 
 SECONDS_PER_HOUR = 3600
+MOST_PARTS = 10_000
+"""Largest denominator of a speed that is a fraction, in the optimum."""
 MOST_UNITS = 150_000
 """Largest number of units of a job's work in the optimum. A tick's work is a whole number of units."""
 MOST_STEPS = 10_000_000_000
@@ -97,7 +100,8 @@ def play(
         decision = policy.on_step(state)
         choice = decision.choice
         if (spot := choice >= 0).any() and not available[rows, np.maximum(choice, 0)][spot].all():
-            raise ScenarioError(f"a policy took spot where there is none, in tick {tick}")
+            name = type(policy).__name__
+            raise ScenarioError(f"policy {name} took spot where there is none, in tick {tick}")
         choices[tick], reasons[tick] = choice, decision.reason
         starts += (choice != held) & (choice != IDLE)
         paid = np.where(spot, price[rows, np.maximum(choice, 0)], terms.on_demand_usd_h)
@@ -129,9 +133,13 @@ def optimum_usd(terms: Terms, windows: Windows, speeds: Sequence[float] = ()) ->
     demand; empty: 1 everywhere. The cost is NaN if the work of a tick has no common measure within MOST_UNITS
     of the job, and for jobs so long that a window takes more than MOST_STEPS.
     """
-    scale = 1000  # times are whole milliseconds
     zones = windows.available.shape[2]
     rates = np.array([*(speeds or [1.0] * zones), 1.0])
+    fractions = [Fraction(rate).limit_denominator(MOST_PARTS) for rate in rates.tolist()]
+    parts = lcm(*(fraction.denominator for fraction in fractions))
+    if parts > MOST_UNITS or not np.allclose([float(one) for one in fractions], rates, rtol=1e-12, atol=0):
+        return np.full(len(windows.available), np.nan)
+    scale = 1000 * parts  # times are whole milliseconds, and work is whole in parts of them
     spans = (terms.tick_s, terms.restart_s, terms.work_s, terms.deadline_s)
     tick, restart, work, deadline = (round(value * scale) for value in spans)
     length = max(1, -(-restart // tick))

@@ -14,6 +14,10 @@ import numpy as np
 
 from control.market.ladder import HOUR_S, Choice, Job, Offer, again, begin
 from control.market.ports import CLOSE, Flags, Real
+from twinbed import ScenarioError
+
+MOST_CHOICES = 20_000
+"""Most choices of a job on a reference GPU: with a thousand offers about a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +58,11 @@ def play(job: Job, offers: Sequence[Offer], allowed: Flags, at_s: float, every_s
     """Return the stays of the job that starts at at_s. every_s: time between two choices, s; None: one
     choice.
 
-    Raises ScenarioError for a deadline that no offer meets.
+    Raises ScenarioError for a deadline that no offer meets, and for too many choices.
     """
     step_s = np.inf if every_s is None else every_s
+    if job.work_s > MOST_CHOICES * step_s:
+        raise ScenarioError(f"more than {MOST_CHOICES:,} choices: take a longer --move-every")
     choice, now_s, done_s = begin(job, offers, allowed, at_s, step_s), at_s, 0.0
     since_s, ready_s, moving_usd, stays = at_s, at_s + job.restart_s, 0.0, list[Stay]()
     number = 0

@@ -44,6 +44,8 @@ class _Run:
         self.turn = 0
         """Number of the current machine's life. Processes of earlier lives stop by themselves."""
         self.since_s = 0.0
+        self.left_s = 0.0
+        """Time at which the job that leaves its machines has saved, s."""
         self.env.process(self._losses())
         self.env.process(self._ticks())
 
@@ -84,6 +86,9 @@ class _Run:
         self._work()
         if self.course.over:
             return
+        in_time = self.market.notice_s > 0 and self.env.now >= self.left_s - CLOSE
+        if self.course.state == LEAVING and in_time:
+            self.course.worked(self.course.done_s, self.course.done_s)
         self.course.revoke(self.env.now, self.course.saved_s)
         self.turn += 1
         if self.course.place != IDLE:
@@ -102,6 +107,7 @@ class _Run:
         course, timing = self.course, self.timing
         if course.state in (STARTING, WORKING):
             course.leave(self.env.now)
+            self.left_s = self.env.now + timing.stop_s
             yield self.env.timeout(timing.stop_s)
             if turn != self.turn:
                 return

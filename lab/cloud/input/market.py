@@ -99,7 +99,8 @@ class CloudInput(Section):
     notice_s: NonNegativeFloat = 120.0
     """Time between the notice and the loss of a spot machine, s."""
     saves_at_notice: bool = True
-    """A notice makes the job save and leave; false: it trains until it is killed."""
+    """A notice makes the job save and leave, in time if stop_s is at most notice_s; false: it trains until it
+    is killed."""
     tick_s: PositiveFloat = Field(default=600.0, description="Time between two decisions of the policy, s.")
     billing_s: PositiveFloat = 60.0
     """Billing step, s: the time of a machine is rounded up to whole steps."""

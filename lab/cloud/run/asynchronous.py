@@ -154,7 +154,10 @@ def _kind(
     worker = asked.types[name]
     spot, demand = worker.spot_usd_h, worker.on_demand_usd_h
     if spot is None:
-        spot = catalogue.price(name, region, "spot").price_usd_h
+        try:
+            spot = catalogue.price(name, region, "spot").price_usd_h
+        except TraceError as error:
+            raise ScenarioError(f"asynchronous.types.{name}.spot_usd_h: missing, and {error}") from None
     if demand is None:
         try:
             demand = catalogue.price(name, region).price_usd_h

@@ -86,14 +86,15 @@ def epoch_s(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def matched(prices: pd.DataFrame, text: str) -> str:
-    """Return the one GPU of known speed whose name has this text. Raises ScenarioError otherwise."""
+def matched(prices: pd.DataFrame, text: str, option: str) -> str:
+    """Return the one GPU of known speed whose name has this text. Raises ScenarioError otherwise. option: the
+    option and its value, for the message."""
     known = sorted({str(name) for name in prices["gpu_model"].unique()} & set(SPEEDS))
     fits = [name for name in known if text.lower() in name.lower()]
     exact = [name for name in fits if name.lower().removeprefix("nvidia ") == text.lower()]
     if len(fits) != 1 and len(exact) != 1:
         said = "more than one GPU" if fits else "no GPU of known speed"
-        raise ScenarioError(f"{said} is called {text!r}; there are {', '.join(fits or known)}")
+        raise ScenarioError(f"{option}: {said} is called so; there are {', '.join(fits or known)}")
     return (exact or fits)[0]
 
 
@@ -112,7 +113,7 @@ def speeds(prices: pd.DataFrame, reference: str, text: str) -> dict[str, float]:
         name, _, text = part.partition("=")
         with suppress(ValueError):
             if 0 < (factor := float(text)) < math.inf:
-                found[matched(prices, name.strip())] = factor
+                found[matched(prices, name.strip(), f"--speed {part}")] = factor
                 continue
         raise ScenarioError(f"--speed {part}: expected GPU=FACTOR above 0, e.g. T4=0.4")
     if (own := found.setdefault(reference, 1.0)) != 1:
@@ -124,6 +125,9 @@ def speeds(prices: pd.DataFrame, reference: str, text: str) -> dict[str, float]:
 
 def collect(prices: pd.DataFrame, asked: LadderQuestion) -> Offers:
     """Return the offers. Raises ScenarioError if there is none."""
+    markets = sorted(map(str, prices["market"].unique()))
+    if asked.market not in markets:
+        raise ScenarioError(f"--market {asked.market}: there are {', '.join(markets)}")
     reference = relative_speed(asked.gpu)
     speeds = asked.speeds or {gpu: relative_speed(gpu) / reference for gpu in SPEEDS}
     taken = prices[(prices["gpus"] > 0) & prices["gpu_model"].isin(list(speeds))]

@@ -176,7 +176,7 @@ class Search:
                 row = step.candidate
                 configuration = request.candidates.configuration(row)
                 price = float(request.candidates.price_usd_h[row])
-                rules = self._rules(ready.used[configuration.instance])
+                rules = rules_of(self.catalogue, ready.used[configuration.instance].provider)
                 most = float(pricing.cost_usd(self.limits.lease_s, price, rules))
                 if len(trials) >= self.limits.trials or spent + most > self.limits.cap_usd:
                     why = self._limit(len(trials), most, spent)
@@ -250,9 +250,6 @@ class Search:
         steps = self.question.job.samples / (order.workers * order.batch)
         job_s = float(performance.job_s(steps, step_s, rules.startup_s))
         return step_s, job_s, job_s / 3600 * price
-
-    def _rules(self, listing: Listing) -> pricing.Rules:
-        return rules_of(self.catalogue, listing.provider)
 
     def _order(
         self, configuration: Configuration, used: Mapping[str, Listing], batch: int, token: str

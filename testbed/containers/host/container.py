@@ -236,9 +236,9 @@ def remove_all(containers: Sequence[Container]) -> None:
             ends.callback(container.end_at_once)
 
 
-def last_words(logs: Path) -> str:
-    """Return the last line of the first log in a folder that has any."""
-    for log in sorted(logs.glob("*.log")):
+def last_words(logs: Path, name: str = "*") -> str:
+    """Return the last line of the first log in a folder that has any. name: of the container."""
+    for log in sorted(logs.glob(f"{name}.log")):
         if lines := log.read_text(errors="replace").strip().splitlines():
             return lines[-1]
     return "it printed nothing"

@@ -141,7 +141,7 @@ def test_a_probe_is_paid_where_it_finds_a_machine(market_backend: Backend) -> No
 
 
 def test_spot_that_is_not_there_is_refused(market_backend: Backend) -> None:
-    with pytest.raises(ScenarioError, match="took spot where there is none, in tick 0"):
+    with pytest.raises(ScenarioError, match="policy Scripted took spot where there is none, in tick 0"):
         market_backend.run(market(NEVER), Scripted((0,)))
 
 

@@ -50,7 +50,7 @@ def test_steps_are_measured_on_what_is_held(make):
         cloud.launch(order())
         reading = cloud.measure(order(), 5)
         assert reading.problem == ""
-        assert len(reading.step_s) == 5
+        assert len(reading.step_s) >= 5  # quick ones are measured over many periods of the quota
         assert (reading.step_s > 0).all()
         assert reading.held_s >= 0
 

@@ -367,7 +367,7 @@ def cheapest(terms: Terms, there: list[list[bool]], speeds: tuple[float, ...]) -
     there=st.lists(st.lists(st.booleans(), min_size=2, max_size=2), min_size=5, max_size=5),
     work=st.sampled_from([300.0, 900.0, 1800.0, 2400.0]),
     restart=st.sampled_from([0.0, 180.0, 600.0, 750.0]),
-    speeds=st.sampled_from([(1.0, 1.0), (0.5, 2.0), (1.25, 0.3)]),
+    speeds=st.sampled_from([(1.0, 1.0), (0.5, 2.0), (1.25, 0.3), (25 / 13, 1 / 3)]),
     egress=st.sampled_from([0.0, 0.05, 0.4]),
     late=st.sampled_from([0.0, 350.0]),
 )

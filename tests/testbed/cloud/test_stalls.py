@@ -83,7 +83,7 @@ def test_a_run_that_spreads_is_repeated_alone_up_to_five_times(profiler, made, m
 
     def measure(cluster, kind, *, count, within_s):
         if (cluster.source, cluster.workers) == ("kept", 1):
-            return EmulatedRun(np.array([next(times)]), 1.0, fits=True)
+            return EmulatedRun(np.full(count, next(times) / count), 1.0, fits=True)
         return steady(cluster, kind, count=count, within_s=within_s)
 
     monkeypatch.setattr(Pretended, "measure", measure)

@@ -121,3 +121,15 @@ def test_a_policy_sees_the_last_zone_and_what_is_left_of_a_start_that_it_still_h
     )
     with pytest.raises(ScenarioError, match="where there is none, in tick 1"):
         simulate(market, Terms(9000.0, 90_000.0, 0.0, 1800.0, 3.0), timing, Scripted(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("notice_s", "stop_s", "kept"), [(30.0, 30.0, True), (30.0, 31.0, False), (0.0, 0.0, False)]
+)
+def test_a_save_that_takes_the_whole_notice_is_in_time(notice_s: float, stop_s: float, kept: bool) -> None:
+    there = Levels(np.array([0.0, 5000.3]), np.array([1.0, 0.0]))
+    zone = Zone("a", "here", "t", 1.0, there, Levels(np.array([0.0]), np.array([1.0])))
+    terms = Terms(20_000.0, 40_000.0, 400.0, 600.0, 3.0)
+    timing = Timing(360.0, stop_s, 0.0, 1800.0, saves=True)
+    done = simulate(Market((zone,), "t", 3.0, notice_s=notice_s), terms, timing, make("greedy", terms))
+    assert (done.lost_s == 0) is kept

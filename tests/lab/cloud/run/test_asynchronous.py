@@ -24,7 +24,8 @@ asynchronous:
 def job(folder: Path, **changes: str) -> str:
     workers = ", ".join(
         f"{name}: {{samples: {samples}, gpus: {gpus}, alone_s: {changes.get('alone_s', samples / per_s)}, "
-        f"quota: {changes.get('quota', 5)}, spot_usd_h: {spot}, on_demand_usd_h: {demand}}}"
+        f"quota: {changes.get('quota', 5)}, spot_usd_h: {changes.get('spot', spot)}, "
+        f"on_demand_usd_h: {demand}}}"
         for name, (samples, gpus, per_s, spot, demand) in TYPES.items()
     )
     path = folder / "resnet.yaml"
@@ -132,9 +133,14 @@ def test_a_section_that_lacks_something_names_it(tmp_path: Path, old: str, new: 
         ({"alone_s": "0.001"}, ("--loss", "0.8", "--deadline", "1h"), "is less than its pushes take"),
         ({}, ("--loss", "0.8"), "needs --loss and --deadline"),
         ({}, ("--loss", "0.8", "--deadline", "1h", "--workers", "2"), "give no --by, --search, "),
+        (
+            {"spot": "null"},
+            ("--loss", "0.8", "--deadline", "1h"),
+            "types.g4dn.4xlarge.spot_usd_h: missing, and",
+        ),
         ({"quota": "2000000"}, ("--loss", "0.8", "--deadline", "1h"), "quota: Input should be less than"),
         ({}, ("--loss", "0.8", "--deadline", "1h", "--running", "g3=x"), "--running g3=x: expected"),
-        ({}, ("--loss", "0.8", "--deadline", "1h", "--running", "t4=1"), "1 × t4 are running"),
+        ({}, ("--loss", "0.8", "--deadline", "1h", "--running", "t4=1"), "no type t4 runs; types are g3.16"),
     ],
 )
 def test_what_is_missing_or_wrong_is_one_line(

@@ -158,8 +158,15 @@ def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, cap
         (["--jobs", "x.csv", "--move-every", "1h,6h"], "--move-every 1h,6h: with --jobs give one time"),
         (["--work", "1d", "--jobs", "x.csv"], "give either --work TIME or --jobs FILE"),
         (["--work", "1d", "--home", "aws"], "--home aws: expected CLOUD/REGION"),
-        (["--work", "1d", "--gpu", "V100"], "more than one GPU is called 'V100'; there are NVIDIA V100 16GB"),
-        (["--work", "1d", "--gpu", "B9000"], "no GPU of known speed is called 'B9000'"),
+        (
+            ["--work", "1d", "--gpu", "V100"],
+            "--gpu V100: more than one GPU is called so; there are NVIDIA V100",
+        ),
+        (["--work", "1d", "--gpu", "B9000"], "--gpu B9000: no GPU of known speed is called so"),
+        (["--work", "1d", "--speed", "V100=2"], "--speed V100=2: more than one GPU is called so"),
+        (["--work", "1d", "--market", "sport"], "--market sport: there are on-demand, spot"),
+        (["--work", "1d", "--egress", "inf"], "'--egress': inf is not a number"),
+        (["--work", "1d", "--checkpoint-gb", "inf"], "'--checkpoint-gb': inf is not a number"),
         (["--work", "1d", "--speed", "T4=fast"], "--speed T4=fast: expected GPU=FACTOR"),
         (["--work", "1d", "--speed", "T4=-1"], "--speed T4=-1: expected GPU=FACTOR above 0"),
         (["--work", "1d", "--speed", "T4=nan"], "--speed T4=nan: expected GPU=FACTOR above 0"),
@@ -178,6 +185,12 @@ def test_what_cannot_be_asked_is_refused_in_one_line(arguments, message, table, 
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_choices_without_end_are_refused_at_their_step(table, capsys) -> None:
+    rows = answered(capsys, "--work", "4d", "--catalogue", table, "--move-every", "1ms,1d")["rows"]
+    assert rows[-2]["why"].startswith("more than 20,000 choices: take a longer --move-every")
+    assert rows[-1]["cost_usd"] > 0
 
 
 def test_an_exit_code_says_that_no_step_can_be_done(table, capsys) -> None:

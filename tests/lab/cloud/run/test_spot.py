@@ -89,3 +89,15 @@ def test_too_many_decisions_are_refused_with_the_option_that_helps(tmp_path, cap
     said = capsys.readouterr().err
     assert "--tick 1s: 2,592,001 decisions before the deadline, times 30 jobs and 1 zones" in said
     assert "take a longer --tick or fewer --starts" in said
+
+
+def test_a_policy_that_takes_what_is_not_there_is_named(tmp_path, capsys):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import numpy as np\nfrom control.market.ports import Decision\n\n\nclass Blind:\n"
+        "    def __init__(self, terms):\n        pass\n\n    def on_step(self, state):\n"
+        "        return Decision(np.zeros_like(state.held), np.zeros_like(state.held))\n"
+    )
+    verb = ["spot", trace(tmp_path / "a.csv", (0, 0), (90_000, 0)), "--work", "4h", "--deadline", "6h"]
+    assert call([*verb, "--policy", f"greedy,{own}:Blind"]) == 2
+    assert "policy Blind took spot where there is none, in tick 0" in capsys.readouterr().err
