@@ -6,11 +6,13 @@ the scenario. A second of this machine stands for `compression` seconds of the m
 to start and to leave as the timing says: the real job starts in that time, and waits after its first step
 until the machine would be ready. A real start that takes longer counts with its real time. A
 notice is SIGTERM, at which a job saves and ends, unless the timing says that it does not save; a loss is
-SIGKILL. A start continues from the checkpoint that the job itself wrote.
+SIGKILL. A job that could not save before the loss gets SIGKILL in place of SIGTERM, because the real save is
+quick. A start continues from the checkpoint that the job itself wrote.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -125,7 +127,8 @@ class _Real:
                 self._lose(now_s) if lost else self._notice(now_s, zone)
         if not course.over and now_s >= self.tick * self.terms.tick_s:
             if course.decide(self.tick, now_s):
-                self._go(now_s)
+                losses = (at_s for at_s, lost, zone in self.events if lost and zone == course.paying)
+                self._go(now_s, in_time=next(losses, math.inf) >= now_s + self.timing.stop_s)
             self.tick = int(now_s // self.terms.tick_s) + 1
 
     def _look(self, now_s: float) -> None:
@@ -162,23 +165,29 @@ class _Real:
         self.course.notice(now_s, zone)
         if self.timing.saves and self.course.state != LEAVING:
             self.course.go_idle(now_s)
-            self._go(now_s)
+            notice_s = self.course.market.notice_s
+            self._go(now_s, in_time=0 < notice_s >= self.timing.stop_s)
 
     def _lose(self, now_s: float) -> None:
-        kept_s = self.course.saved_s
         if self.launched:
             self.executor.kill(JOB)
-            kept_s = self._work_s(self.executor.look(JOB, release=False).done)
             self.launched = False
-        self.course.revoke(now_s, kept_s)
+        self.course.revoke(now_s, self._work_s(self.executor.look(JOB, release=False).done))
         self._next(now_s)
 
-    def _go(self, now_s: float) -> None:
-        """Leave the held machines, then start the wanted ones. A leave that has already begun continues."""
+    def _go(self, now_s: float, *, in_time: bool) -> None:
+        """Leave the held machines, then start the wanted ones. A leave that has already begun continues.
+
+        in_time: whether the job can save before its machines are taken away.
+        """
         if self.launched and self.course.state in (STARTING, WORKING):
             self.course.leave(now_s)
-            self.due_s = now_s + self.timing.stop_s
-            self.executor.stop(JOB)
+            self.due_s = now_s + self.timing.stop_s if in_time else math.inf
+            if in_time:
+                self.executor.stop(JOB)
+            else:
+                self.executor.kill(JOB)
+                self.launched = False
         elif self.course.state != LEAVING:
             self._next(now_s)
 

@@ -90,6 +90,14 @@ def test_who_saves_at_the_notice_loses_nothing(market_backend: Backend) -> None:
     assert done.lost_s == 0
 
 
+def test_a_save_that_takes_longer_than_the_notice_is_lost(market_backend: Backend) -> None:
+    policy = Scripted((*[0] * 6, ON_DEMAND))
+    done = market_backend.run(market(TAKEN, notice_s=1.0), policy, replace(TIMING, stop_s=3.0))
+    check_books(market(TAKEN), done)
+    assert [what for _, what, _ in done.events] == ["notice", "lost"]
+    assert 0 < done.lost_s <= TIMING.every_s + 0.5
+
+
 def test_who_does_not_save_loses_the_work_since_the_last_save(market_backend: Backend) -> None:
     policy = Scripted((*[0] * 7, ON_DEMAND))
     # The notice comes long after a tick, at which a busy machine may ask the policy late.
