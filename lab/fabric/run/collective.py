@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from lab.fabric.input import CollectiveInput
-from lab.fabric.run.world import Measured, World, first_uplink, of_outages, stopped, story_of, through
+from lab.fabric.run.world import Measured, Paths, World, first_uplink, of_outages, stopped, story_of, through
 from twin.fabric import interruption
 from twin.fabric.collectives import Collective, bus_bandwidth_bps, time_s
 from twin.fabric.model import Floats, Outages, Scheme
 from twin.fabric.port_failover import Story
 from twin.fabric.rdma import NO_OUTAGES, goodput_bps, in_order
-from twin.fabric.topology import all_pairs
+from twin.fabric.topology import all_pairs, paths
 
 _GBIT = 1e9
 
@@ -27,22 +27,21 @@ def measure(world: World, asked: CollectiveInput) -> Measured:
     rates_bps = np.array([1.0, 1.0 if library is None else library.degraded]) * rate_bps
     alone_s, slow_s = time_s(kind, asked.message_bytes, world.topology.hosts, fabric.alpha_s, rates_bps)
 
-    random = np.random.default_rng(world.measure)
     flows = _flows(world, kind)
-    paths = {pair: world.path(*pair, random) for pair in flows} if library is None else {}
+    taken = _paths(world, flows) if library is None else {}
 
     def timed(outages: Outages) -> tuple[Floats, float]:
         if library is not None:
             told, _ = story_of(world, library, outages, flows)
             return _by_library(asked, (alone_s, slow_s), told)
-        spans = stopped(outages, paths)
+        spans = stopped(outages, taken)
         if world.scheme is not Scheme.REROUTE:
             return _by_flow(world, asked, rate_bps, spans)
         # The library makes new queue pairs, so it never meets the errors of the old ones.
         stalls = in_order(np.concatenate([spans[flow] for flow in flows]))
         return _by_library(asked, (alone_s, alone_s), Story(stalls, NO_OUTAGES))
 
-    uplink = first_uplink(world, paths, world.topology.hosts)
+    uplink = first_uplink(world, taken, world.topology.hosts)
     # Answers return between the same hosts.
     pairs = np.unique([*flows, *((destination, source) for source, destination in flows)], axis=0)
     outages, duration_s = through(world, asked.repeats * float(alone_s), timed, pairs=pairs, uplink=uplink)
@@ -74,6 +73,25 @@ def _flows(world: World, kind: Collective) -> list[tuple[int, int]]:
     if kind is Collective.ALL_TO_ALL:
         return [(int(source), int(destination)) for source, destination in all_pairs(world.topology)]
     return [(rank, (rank + 1) % ranks) for rank in range(ranks)]
+
+
+def _paths(world: World, flows: list[tuple[int, int]]) -> Paths:
+    """Return the path of each flow, as World.path picks it. All pairs of hosts draw theirs in turn, so that
+    a flow has the same path in every operation."""
+    topology = world.topology
+    _, first, of = np.unique(topology.tor_of, axis=0, return_index=True, return_inverse=True)
+    of = of.ravel()
+    choices = [[paths(topology, int(one), int(other)) for other in first] for one in first]
+    counts = np.array([[len(rows) for rows in line] for line in choices])
+    source, destination = all_pairs(topology).T
+    picked = np.zeros(len(source), np.int64)
+    if world.scheme is not Scheme.NONE:
+        picked = np.random.default_rng(world.measure).integers(counts[of[source], of[destination]])
+    chosen = {}
+    for one, other in flows:
+        place = one * (topology.hosts - 1) + other - (other > one)
+        chosen[one, other] = choices[of[one]][of[other]][picked[place]]
+    return chosen
 
 
 def _by_library(asked: CollectiveInput, lasts_s: tuple[float, float], told: Story) -> tuple[Floats, float]:
