@@ -316,7 +316,8 @@ def _ratios(text: str) -> Iterator[dict[str, object]]:
         title = heading.removeprefix("## ")
         for row in table_below(text, heading).to_dict("records"):
             known = [verdict for verdict in _COLORS if str(row.get("Verdict", "")).startswith(verdict)]
-            if not known or row["Ratio"] == _ABSENT:
+            # A table without a ratio has no column of them.
+            if not known or row.get("Ratio", _ABSENT) == _ABSENT:
                 continue
             condition = re.search(r" (\([^()]+\))$", row["Figure"])
             aside = f" {condition[1]}" if condition and f"{title} {condition[1]}" in titles else ""
