@@ -59,6 +59,7 @@ def tune(
 
     Every trial has the same seeds. A trial that is clearly worse after three seeds is ended. The same command
     continues a search that was stopped. The exit code is 1 if no trial keeps the limits.
+    The formats json and csv have every trial, the others those that no other beats.
     """
     from lab import kinds
     from lab.cli.progress import Rate
@@ -100,6 +101,7 @@ def tune(
     note(made, again, ended=True)
     if chosen is not None and out is not None:
         tuned.write(question, chosen, out)
-    emit(tuned.result(question, made, chosen, again, metrics), form)
+    everything = form in (Format.JSON, Format.CSV)
+    emit(tuned.result(question, made, chosen, again, metrics, everything=everything), form)
     if chosen is None:
         raise typer.Exit(1)

@@ -23,7 +23,7 @@ from lab.runs.runner import files_of
 from lab.sweep.book import Tuning
 from lab.sweep.result import currency_of
 from lab.sweep.rules import unbeaten
-from lab.sweep.tuning import Question, Trial, tuned_scenario
+from lab.sweep.tuning import Question, Trial, combinations, tuned_scenario
 from lab.sweep.tuning import best as best_of
 from twinbed.text import counted
 from twinbed.writing import write_bytes
@@ -35,22 +35,25 @@ def result(
     best: Trial | None,
     again: Trial | None,
     metrics: Sequence[Metric],
+    *,
+    everything: bool = False,
 ) -> Result:
-    """Return the Pareto front of the trials with all seeds, the best first.
+    """Return the Pareto front of the trials with all seeds, the best first; with `everything`, all trials.
 
     best: None if no trial keeps the limits; again: the best with other seeds; metrics: those of the question.
     """
     distinct = _distinct(trials)
     front = sorted(_front(question, distinct), key=lambda trial: question.sign * trial.mean(question.metric))
     shown = [*([best] if best else []), *(trial for trial in front if trial is not best)]
+    if everything:
+        shown += [trial for trial in distinct if not any(trial is other for other in shown)]
     rows = []
     for trial in shown:
         row: dict[str, Any] = {"trial": trial.number, **trial.values}
-        row["what"] = (
-            "best" if trial is best else "" if trial.excess(question.limits) <= 0 else "beyond a limit"
-        )
+        row["what"] = _what(question, trial, best, front)
         for metric in metrics:
-            row[metric.key], row[f"{metric.key}_ci95"] = mean_ci95(trial.figures[metric.key])
+            values = trial.figures.get(metric.key, np.empty(0))
+            row[metric.key], row[f"{metric.key}_ci95"] = mean_ci95(values) if values.size else (math.nan,) * 2
         rows.append(row)
     columns = [Column("trial", "Trial"), Column("what", "")]
     columns += [Column(entry.key, entry.key) for entry in question.over]
@@ -63,7 +66,21 @@ def result(
         "stopped early": sum(trial.pruned for trial in trials),
         "failed": sum(bool(trial.failure) for trial in trials),
     }
-    return Result(tuple(columns), tuple(rows), facts, "", tuple(_notes(question, distinct, best, again)))
+    notes = _notes(question, distinct, best, again)
+    if len(distinct) < question.trials and len(distinct) == combinations(question.over):
+        notes.insert(0, f"All {counted(len(distinct), 'combination')} of values were tried.")
+    return Result(tuple(columns), tuple(rows), facts, "", tuple(notes))
+
+
+def _what(question: Question, trial: Trial, best: Trial | None, front: Sequence[Trial]) -> str:
+    """Return what became of a trial; "" for a trial of the Pareto front that keeps the limits."""
+    if trial.failure or trial.pruned:
+        return "failed" if trial.failure else "stopped early"
+    if trial is best:
+        return "best"
+    if trial.excess(question.limits) > 0:
+        return "beyond a limit"
+    return "" if any(trial is other for other in front) else "beaten"
 
 
 def scenario_text(question: Question, best: Trial) -> str:

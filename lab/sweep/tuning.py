@@ -3,13 +3,15 @@
 For: `tune`. Not for: showing the result (tuned.py). Optuna proposes values (a tree-structured Parzen
 estimator with constraints). All values of a batch are run with the same seeds, so that only the values differ
 between them, not chance. The search is a function of the question: when repeated, it proposes the same
-values, reuses the runs in the store, and continues.
+values, reuses the runs in the store, and continues. No values are tried twice while others are left.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,6 +44,10 @@ _ROUNDING = 1e-9
 """Largest spread of differences, relative to them, that counts as rounding."""
 _DIGITS = 4
 """Significant digits of a value: more have no meaning, and the values are for people."""
+_PROPOSALS = 20
+"""Number of times that Optuna may propose values that were tried, before others are drawn."""
+_MOST_COMBINATIONS = 100_000
+"""Number of combinations of values from which those that were not tried can be drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,12 @@ class Range:
         except ScenarioError:
             return self
         return replace(self, whole=False)
+
+    def values(self) -> Sequence[Value] | None:
+        """Return all values of the range, or None if they cannot be counted."""
+        if self.choices:
+            return tuple(dict.fromkeys(self.choices))
+        return range(int(self.low), int(self.high) + 1) if self.whole else None
 
     def proposed(self, trial: optuna.Trial) -> Value:
         """Return the value that a trial proposes."""
@@ -176,16 +188,23 @@ def tune(
     told: Callable[[int, int, int], None] | None = None,
     note: Callable[[Sequence[Trial]], None] | None = None,
 ) -> list[Trial]:
-    """Return all trials. told(done, failed, all): numbers of trials; note: takes the trials so far, after
-    each batch. Raises as lab.sweep.sweep.sweep."""
+    """Return the trials, fewer than asked for if there are fewer combinations of values.
+
+    told(done, failed, all): numbers of trials; note: takes the trials so far, after each batch. Raises as
+    lab.sweep.sweep.sweep.
+    """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     trials: list[Trial] = []
-    while len(trials) < question.trials:
-        asked = [study.ask() for _ in range(min(BATCH, question.trials - len(trials)))]
-        proposed = [
-            Trial(ask.number, {entry.key: entry.proposed(ask) for entry in question.over}) for ask in asked
-        ]
+    tried: set[tuple[Value, ...]] = set()
+    most = int(min(question.trials, combinations(question.over)))
+    while len(trials) < most:
+        asked, proposed = [], []
+        for number in range(len(trials), min(len(trials) + BATCH, most)):
+            ask, values = _proposal(question.over, study, tried)
+            tried.add(tuple(values.values()))
+            asked.append(ask)
+            proposed.append(Trial(number, values))
         for ask, trial in zip(
             asked, _run(question, proposed, best(question, trials), store, engine), strict=True
         ):
@@ -201,8 +220,33 @@ def tune(
         if note is not None:
             note(trials)
         if told is not None:
-            told(len(trials), sum(bool(trial.failure) for trial in trials), question.trials)
+            told(len(trials), sum(bool(trial.failure) for trial in trials), most)
     return trials
+
+
+def combinations(over: Sequence[Range]) -> float:
+    """Return the number of combinations of the ranges' values, inf if it cannot be counted."""
+    values = [entry.values() for entry in over]
+    return math.inf if None in values else math.prod(len(some or ()) for some in values)
+
+
+def _proposal(
+    over: Sequence[Range], study: optuna.Study, tried: Set[tuple[Value, ...]]
+) -> tuple[optuna.Trial, dict[str, Value]]:
+    """Return a trial of Optuna and its values by key: values that were not tried, if they can be found."""
+    for _ in range(_PROPOSALS):
+        ask = study.ask()
+        values = {entry.key: entry.proposed(ask) for entry in over}
+        if tuple(values.values()) not in tried:
+            return ask, values
+        study.tell(ask, state=optuna.trial.TrialState.FAIL)
+    if combinations(over) <= _MOST_COMBINATIONS:
+        every = itertools.product(*(entry.values() or () for entry in over))
+        left = [values for values in every if values not in tried]
+        drawn = random.Random(len(tried)).choice(left)
+        study.enqueue_trial({entry.key: value for entry, value in zip(over, drawn, strict=True)})
+    ask = study.ask()
+    return ask, {entry.key: entry.proposed(ask) for entry in over}
 
 
 def best(question: Question, trials: Sequence[Trial]) -> Trial | None:

@@ -225,13 +225,44 @@ def test_a_range_has_whole_numbers_only_where_its_key_does(question):
     assert not factor.whole
 
 
-def test_values_that_are_proposed_again_are_no_other_trial(question, store, here):
-    asked = replace(question[0], over=[Range.parse("dice.throws=1,400")], trials=8)
+def test_values_that_are_proposed_again_are_no_other_trial(question):
+    asked = replace(question[0], over=[Range.parse("dice.throws=1:400")])
+    figures = {"mean_pips": np.array([3.0, 3.1, 3.2])}
+    trials = [Trial(number, {"dice.throws": throws}, figures) for number, throws in enumerate((7, 7, 8))]
+    shown = result(asked, trials, trials[0], None, dice_kind.METRICS[:1], everything=True)
+    assert [row["trial"] for row in shown.rows] == [0, 2]
+    assert (shown.facts["trials"], shown.facts["different trials"]) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("over", "tried"),
+    [
+        (["dice.throws=1,400,1"], {1, 400}),
+        (["dice.throws=3:12"], {*range(3, 13)}),
+    ],
+)
+def test_few_values_are_each_tried_once_and_the_search_ends(question, store, here, over, tried):
+    asked = replace(question[0], over=[Range.parse(text) for text in over])
     trials = tune(asked, store, here)
+    assert sorted(trial.values["dice.throws"] for trial in trials) == sorted(tried)
     shown = result(asked, trials, best(asked, trials), None, dice_kind.METRICS[:1])
-    assert [row["dice.throws"] for row in shown.rows] == [400]
-    assert "The seeds distinguish it from every other trial within the limits." in shown.notes
-    assert (shown.facts["trials"], shown.facts["different trials"]) == (8, 2)
+    assert shown.notes[0] == f"All {len(tried)} combinations of values were tried."
+    assert shown.rows[0]["dice.throws"] == max(tried)
+
+
+def test_a_script_gets_every_trial_and_what_became_of_it(question, store, here):
+    asked = limit(question[0], "mean_pips >= 7")
+    trials = tune(asked, store, here)
+    broken = Trial(99, {"dice.throws": 501}, failure="why")
+    shown = result(
+        asked, [*trials, broken], best(asked, trials), None, dice_kind.METRICS[:1], everything=True
+    )
+    what = {row["trial"]: row["what"] for row in shown.rows}
+    assert len(what) == len(trials) + 1
+    assert what[99] == "failed"
+    assert {what[trial.number] for trial in trials if trial.pruned} <= {"stopped early"}
+    assert [*what.values()].count("best") == 1
+    assert "beyond a limit" in what.values()
 
 
 def test_a_metric_without_a_value_is_said_and_no_limit_is_blamed(question):
