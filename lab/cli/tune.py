@@ -64,7 +64,9 @@ def tune(
     from lab import kinds
     from lab.cli.progress import Rate
     from lab.engine.local import engine as chosen_engine
+    from lab.engine.running import kept
     from lab.runs.files import check_place
+    from lab.runs.runner import make
     from lab.sweep import tuned
     from lab.sweep.book import note_tuning
     from lab.sweep.points import seeds as seeds_of
@@ -94,10 +96,10 @@ def tune(
     def note(trials: Sequence[Trial], again: Trial | None = None, *, ended: bool = False) -> None:
         note_tuning(tuned.noted(question, metrics, trials, again, ended=ended), target)
 
-    with Rate(wanted=not no_progress, noun="trial") as rate:
-        made = search(question, target, place, rate.tell, note)
+    with Rate(wanted=not no_progress, noun="trial") as rate, kept(place, make) as workers:
+        made = search(question, target, workers, rate.tell, note)
         chosen = best(question, made)
-        again = checked(question, chosen, target, place) if chosen else None
+        again = checked(question, chosen, target, workers) if chosen else None
     note(made, again, ended=True)
     if chosen is not None and out is not None:
         tuned.write(question, chosen, out)

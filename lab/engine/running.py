@@ -1,6 +1,7 @@
 """Carries out units of work on an engine, decides their order, and repeats units that fail.
 
-For: `run`, which lab.runs.runner, lab.sweep and the studies call. Not for: the engines (local.py, dask.py).
+For: `run`, which lab.runs.runner, lab.sweep and the studies call, and `kept`, for several of its calls. Not
+for: the engines (local.py, dask.py).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import heapq
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from lab.engine.ports import Done, Engine, Outcome, Progress, Session, Unit, Work
@@ -40,6 +42,26 @@ def run(
     """
     with engine.session(work, progress) as session:
         yield from _Course(session, units, wanted).outcomes()
+
+
+@contextmanager
+def kept(engine: Engine, work: Work[Any, Any]) -> Iterator[Engine]:
+    """Return the engine, started once for all runs of this work, one after the other and without progress.
+
+    Raises as `run`.
+    """
+    with engine.session(work, None) as session:
+        yield _Kept(session)
+
+
+class _Kept:
+    """An engine whose session is open."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def session(self, work: Work[Any, Any], progress: Progress | None) -> AbstractContextManager[Session]:  # noqa: ARG002 — the session has them
+        return nullcontext(self._session)
 
 
 class _Course:

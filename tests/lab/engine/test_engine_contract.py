@@ -7,7 +7,7 @@ import pytest
 from lab.engine.local import Local
 from lab.engine.local import engine as chosen
 from lab.engine.ports import Outcome, Unit
-from lab.engine.running import ATTEMPTS, run
+from lab.engine.running import ATTEMPTS, kept, run
 from tests.lab.engine import engine_work as work
 from twinbed import BackendError, ScenarioError
 
@@ -48,6 +48,14 @@ def test_every_unit_ends_once_and_all_progress_is_told(engine):
     assert len(outcomes) == 7
     assert done(outcomes) == {n: n * n for n in range(7)}
     assert sorted(seen) == [(f"unit {n}", 1.0) for n in range(7)]
+
+
+def test_an_engine_that_is_kept_has_the_same_workers_for_several_runs_and_none_is_left(apart):
+    children = multiprocessing.active_children()
+    with kept(apart, work.process) as engine:
+        workers = [{*done(run(engine, [Unit(0)] * 8, work.process)).values()} for _ in range(2)]
+    assert len(workers[0] | workers[1]) <= 2
+    assert multiprocessing.active_children() == children
 
 
 def test_a_failed_unit_says_why_and_the_others_end(engine):
