@@ -10,7 +10,9 @@ share of a gang that cannot change is a share of time on its GPUs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from control.scheduler.model import Assignment, Cluster, Flags, Real, State, Who
 from control.scheduler.placement import Room, held_type
 from control.scheduler.ports import Scheduler
 from control.settings import check, parameter
+
+Fit = Callable[[Whole, Whole, Whole, Whole, Flags, Whole], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,11 @@ class Pollux(Scheduler):
         self._random = np.random.default_rng(seed)
         self._restarts: dict[int, int] = {}
         self._searched_s = -np.inf
+        self._fit: Fit | None = None
+
+    def compile(self, compiler: Callable[[Any], Any]) -> None:
+        """Let a backend compile the loop over jobs."""
+        self._fit = compiler(fit)
 
     def on_round(self, state: State) -> Assignment:
         """Return the plan of a new search, or the present GPUs until the next search is due."""
@@ -63,7 +72,8 @@ class Pollux(Scheduler):
         self._searched_s = state.now_s
         order = np.argsort(state.job, kind="stable")
         kind, gpus = _held(self._cluster, state)
-        search = _Search(self._cluster, state, order, kind[order], gpus[order], self._factor(state)[order])
+        factor = self._factor(state)[order]
+        search = _Search(self._cluster, state, order, kind[order], gpus[order], factor, self._fit)
         chosen = search.run(self._random, self._settings)
         wanted_kind, wanted = np.full(len(state), -1), np.zeros(len(state), np.int64)
         wanted_kind[order], wanted[order] = chosen
@@ -98,6 +108,24 @@ class Pollux(Scheduler):
         return room.plan()
 
 
+def fit(kind: Whole, gpus: Whole, order: Whole, gang: Whole, flexible: Flags, capacity: Whole) -> None:
+    """Reduce the GPUs of p plans, int64[p, n], to those that there are: a loop for a backend to compile.
+
+    kind: type of each job's GPUs, int64[p, n]. order: order in which a plan's jobs take GPUs, int64[p, n].
+    gang: GPUs of a job that is not flexible, which gets all or none, int64[n]. flexible: bool[n]. capacity:
+    GPUs by type, int64[r].
+    """
+    for plan in range(gpus.shape[0]):
+        left = capacity.copy()
+        for job in order[plan]:
+            of = kind[plan, job]
+            takes = min(gpus[plan, job], left[of])
+            if not flexible[job] and takes != gang[job]:
+                takes = 0
+            gpus[plan, job] = takes
+            left[of] -= takes
+
+
 def _held(cluster: Cluster, state: State) -> tuple[Whole, Whole]:
     """Return the type and the number of GPUs that each job has now, −1 and 0 for none, int64[n]."""
     gpus = np.bincount(state.held.row, state.held.gpus, len(state)).astype(np.int64)
@@ -108,9 +136,16 @@ class _Search:
     """A genetic search over p plans: a type and a number of GPUs for each of n jobs, in the order of ids."""
 
     def __init__(
-        self, cluster: Cluster, state: State, order: Whole, kind: Whole, gpus: Whole, factor: Real
+        self,
+        cluster: Cluster,
+        state: State,
+        order: Whole,
+        kind: Whole,
+        gpus: Whole,
+        factor: Real,
+        fit: Fit | None,
     ) -> None:
-        self._kind, self._gpus, self._factor = kind, gpus, factor
+        self._kind, self._gpus, self._factor, self._fit = kind, gpus, factor, fit
         self._capacity = cluster.capacity(state.up)
         self._gang, self._weight = state.gpus[order], state.weight[order]
         self._able = (state.throughput[order, :, 0] > 0) & (self._capacity > 0)
@@ -190,6 +225,9 @@ class _Search:
         """Take GPUs from jobs until each plan fits, the jobs of each plan in a random order."""
         gpus *= self._able[np.arange(self._gang.size), kind]
         order = random.permuted(np.tile(np.arange(self._gang.size), (gpus.shape[0], 1)), axis=1)
+        if self._fit is not None:
+            self._fit(kind, gpus, order, self._gang, self._flexible, self._capacity)
+            return
         if self._flexible.all():
             of, asks = (np.take_along_axis(values, order, axis=1) for values in (kind, gpus))
             takes = np.zeros_like(asks)

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 
 from control.scheduler import make
 from control.scheduler.model import Cluster, Elastic, State
-from control.scheduler.pollux import Pollux, PolluxSettings
+from control.scheduler.pollux import Pollux, PolluxSettings, fit
 from lab.check.watched_scheduler import require_possible
 from tests.control.scheduler.worlds import after, cluster, lines, permuted, state, worlds
+from twin.containers.compiled import compiled
 from twinbed import ScenarioError
 
 COUNT = np.arange(65)
@@ -47,6 +48,29 @@ def test_jobs_that_may_grow_have_gpus_that_are_there_and_gangs_are_whole(
         plan = scheduler.on_round(before)
         require_possible(where, before, plan, mixes_types=False, elastic=True)
         before = after(before, plan)
+
+
+@given(worlds(elastic=True))
+@settings(max_examples=30, deadline=None)
+def test_with_a_loop_it_decides_the_same(world: tuple[Cluster, State]) -> None:
+    where, before = world
+    plain, loop = (make("pollux", where, 3) for _ in range(2))
+    loop.compile(lambda function: function)
+    for _ in range(2):
+        plan = plain.on_round(before)
+        assert lines(before, loop.on_round(before)) == lines(before, plan)
+        before = after(before, plan, passes_s=60.0)
+
+
+def test_the_loop_is_the_same_compiled() -> None:
+    random = np.random.default_rng(1)
+    kind, gpus = random.integers(0, 2, (9, 6)), random.integers(0, 5, (9, 6))
+    order = random.permuted(np.tile(np.arange(6), (9, 1)), axis=1)
+    gang, flexible = random.integers(1, 5, 6), random.random(6) < 0.5
+    one, two = gpus.copy(), gpus.copy()
+    fit(kind, one, order, gang, flexible, np.array([7, 5]))
+    compiled(fit)(kind, two, order, gang, flexible, np.array([7, 5]))
+    assert one.tolist() == two.tolist() != gpus.tolist()
 
 
 @given(worlds(elastic=True))
