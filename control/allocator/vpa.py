@@ -96,7 +96,11 @@ def worth_updating(
 
 
 def admitted(requests: Floats, targets: Floats, evict_when: str) -> Flags:
-    """Return the updates that the eviction requirement admits, bool[n]. requests, targets: float64[2, n]."""
+    """Return the updates that the eviction requirement admits, bool[n].
+
+    requests, targets: present and recommended requests, float64[2, n]: CPU, cores, and memory, bytes.
+    evict_when: "higher" or "lower" admits an update that moves a request this way; other text admits all.
+    """
     if evict_when not in ("higher", "lower"):
         return np.ones(requests.shape[1], np.bool_)
     moves = targets > requests if evict_when == "higher" else targets < requests

@@ -216,8 +216,8 @@ class Books:
     def give(self, state: State, given: Assignment) -> tuple[Whole, Whole, Flags]:
         """Apply an answer to `state`, sorted by job and server.
 
-        Returns the jobs that lost their GPUs, the jobs that hold other GPUs than before, and which of the
-        latter had GPUs earlier.
+        Returns (jobs that lost their GPUs, jobs that hold other GPUs than before the answer, whether each of
+        those ever held GPUs), int64[k], int64[m] and bool[m].
         """
         now_s = state.now_s
         if given is state.held:

@@ -1,7 +1,7 @@
-"""Carries shares of time of units out in rounds: the unit that is furthest behind its share goes first.
+"""Carries out shares of GPU time in rounds: the unit that is furthest behind its share goes first.
 
 For: the policies of space sharing (pairs). It is Gavel's mechanism of rounds (Narayanan et al., OSDI 2020,
-section 5 and code) with units in place of jobs: a job runs once in a round, alone or beside another. GPUs
+section 5 and code). A unit is one job, or two that share GPUs. A job runs at most once in a round. GPUs
 that no share takes go to jobs that wait, each alone. When one job of a unit ends, the other job continues
 alone. Not for: the shares.
 """

@@ -76,7 +76,7 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _nothing_twice(self) -> Scenario:
         if len(set(self.policies)) < len(self.policies) or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("policies and seeds must not repeat")
+            raise ValueError("a policy or a seed is given twice; give it once")
         return self
 
     def derived(self, calibration: Calibration) -> dict[str, Any]:  # noqa: ARG002 - pillars use it
@@ -213,9 +213,7 @@ def changed(scenario: Scenario, assignments: Sequence[str], option: str) -> Scen
         vary.pop(key, None)
         for other in vary:
             if f"{other}.".startswith(f"{key}.") or f"{key}.".startswith(f"{other}."):
-                raise ScenarioError(
-                    f"{where}: would be overwritten, {other} varies; set {other} or vary.{other}"
-                )
+                raise ScenarioError(f"{where}: vary sets {other}; set {other} or vary.{other} instead")
         if (
             "." not in key
             and key not in any_kind().model_fields

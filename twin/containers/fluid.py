@@ -153,7 +153,7 @@ class Fluid:
         self._hosts.weight[places[places >= 0]] = weights[places >= 0]
 
     def changes(self, row: int) -> tuple[Columns, Columns] | None:
-        """Return the changes of the trace's `present`."""
+        """See `Physics`. The changes are those of the trace's `present`."""
         if row not in self._changed:
             return None
         before, after = self._there, self._present[self._local(row)].copy()

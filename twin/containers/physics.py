@@ -23,7 +23,7 @@ from twin.containers.requests.model import RequestLog
 
 
 class Physics(Protocol):
-    """The containers of one population, and their behaviour."""
+    """What the control loop calls to simulate the N containers of a population: their CPU, memory and life."""
 
     @property
     def population(self) -> Population:

@@ -73,7 +73,7 @@ class PodRequests(Requests):
         self.pool: PodPool | None = None
 
     def take_down(self, columns: Columns) -> None:
-        """Take containers down as `Physics` says. A pod that goes down does not come back."""
+        """See `Physics`. A pod that goes down does not come back."""
         super().take_down(columns)
         if self.pool is not None:
             self.pool.lose(columns)

@@ -287,11 +287,11 @@ class ContainerScenario(Scenario):
     def _hosts_of_a_replay(self) -> Self:
         """Refuse keys that only a replay uses."""
         if self.hpa is not None and (self.services or self.serverless or self.job):
-            raise ValueError("hpa: only for a trace or a workload")
+            raise ValueError("hpa: has no effect on services, serverless or a job; leave it out")
         for key in ("hosts", "cpu_weight"):
             if getattr(self, key) is not None and (self.services or self.serverless):
-                cure = "; write services.hosts" if key == "hosts" and self.services else ""
-                raise ValueError(f"{key}: only for a trace, a workload or a job{cure}")
+                cure = "write services.hosts" if key == "hosts" and self.services else "leave it out"
+                raise ValueError(f"{key}: only for a trace, a workload or a job; {cure}")
         return self
 
     @property
@@ -302,14 +302,14 @@ class ContainerScenario(Scenario):
     @model_validator(mode="after")
     def _draws_begins(self) -> Self:
         if self.draw and not self.drawn:
-            raise ValueError("draw: only for services or a workload")
+            raise ValueError("draw: only for services or a workload; leave it out")
         return self
 
     @model_validator(mode="after")
     def _profiles_services(self) -> Self:
         for key in ("arrivals", "cold_start"):
             if getattr(self.profile, key) and self.services is None:
-                raise ValueError(f"profile.{key}: only a scenario with services has a profile run")
+                raise ValueError(f"profile.{key}: only a scenario with services has a profile run; leave it out")
         return self
 
     @model_validator(mode="after")

@@ -232,7 +232,7 @@ def run_part(e: Any, node: Any, n: int, i: int, part_s: float) -> None:
 def proceed(e: Any, n: int, step: int, c: int) -> bool:
     """Advance node n, which makes call c, from `step` until it is runnable or ends. Return True if it ended.
 
-    The call is given because it takes longer to read it back from a node that was just made. RUN needs none.
+    c: index of the call; unused if step is RUN. Reading it back from a node that was just made takes longer.
     """
     node = node_at(e, n)
     if step == RUN:

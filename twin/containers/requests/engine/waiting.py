@@ -178,7 +178,7 @@ def due_u(container: Any) -> float:
 def sync(e: Any, container: Any) -> tuple[float, float, float]:
     """Update the CPU accounts of a container to the present instant. Return its new (since, v, pool).
 
-    Whoever needs these next takes them from here: to read back what was just written takes longer.
+    Use the returned values: reading the same fields back from memory takes longer.
     """
     time = e.now
     passed = time - container.since
