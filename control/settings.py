@@ -64,8 +64,8 @@ def check(name: str, settings: Any) -> None:
 
 
 def typed(what: str, value: object, kind: Any) -> Any:
-    """Return `value`, which may be text, as a field's type: bool, int, float, str, or a tuple of one of these.
-    Raises ScenarioError, which begins with `what`."""
+    """Return `value`, which may be text, as a field's type: bool, int, float, str, or a tuple of one of
+    these. Raises ScenarioError, which begins with `what`."""
     if get_origin(kind) is tuple:
         several = value.split("/") if isinstance(value, str) else value
         if not isinstance(several, list | tuple):

@@ -63,8 +63,7 @@ class KrrSettings:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Requests and limits of every pod of a workload, in cores and bytes; NaN: no opinion, None: no limit.
-    """
+    """Requests and limits of every pod of a workload, in cores and bytes; NaN: no opinion, None: no limit."""
 
     cpu_request_cores: float
     cpu_limit_cores: float | None

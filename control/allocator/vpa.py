@@ -96,10 +96,9 @@ def worth_updating(
 
 
 def admitted(requests: Floats, targets: Floats, evict_when: str) -> Flags:
-    """Return the updates that the eviction requirement admits, bool[n].
+    """Return the updates that move a request in the direction `evict_when`, bool[n]; all for other text.
 
-    requests, targets: present and recommended requests, float64[2, n]: CPU, cores, and memory, bytes.
-    evict_when: "higher" or "lower" admits an update that moves a request this way; other text admits all.
+    requests, targets: present and wanted requests, float64[2, n]: CPU, cores, and memory, bytes.
     """
     if evict_when not in ("higher", "lower"):
         return np.ones(requests.shape[1], np.bool_)

@@ -119,7 +119,7 @@ def _searched(
         step = search.propose(observed)
         at = step.best if isinstance(step, Stop) else step.candidate
         if not 0 <= at < len(price) or not allowed[at]:
-            raise BrokenPromiseError(f"{where}candidate {at} does not exist, or costs more than the budget per hour")
+            raise BrokenPromiseError(f"{where}candidate {at} does not exist, or is above the price per hour")
         if not step.reason:
             raise BrokenPromiseError(f"{where}the step has no reason")
         if isinstance(step, Stop):

@@ -83,7 +83,7 @@ def advise(
         ),
     ] = None,
     host_cores: Annotated[float | None, option("CORES", "Cores of each host.", show_default=False)] = None,
-    out: Annotated[Path | None, option("FILE", "Write the advice to this file (.json); twinbed apply reads it.")] = None,
+    out: Annotated[Path | None, option("FILE", "Write the advice here (.json), for twinbed apply.")] = None,
     as_: Annotated[
         As | None,
         option("|".join(As), "Write settings in this format, for rows whose verdict is not leave.", "--as"),

@@ -35,7 +35,8 @@ def ladder(
     restart: Annotated[str, option("TIME", "Time that every start takes, including repeated work.")] = "10m",
     checkpoint_gb: Annotated[float, option("GB", "Size of the checkpoint.", min=0.0, callback=usable)] = 0.0,
     egress: Annotated[
-        float, option("USD", "Price of moving the checkpoint to another region, $/GB.", min=0.0, callback=usable)
+        float,
+        option("USD", "Price of moving the checkpoint between regions, $/GB.", min=0.0, callback=usable),
     ] = 0.09,
     deadline: Annotated[
         str | None,

@@ -53,7 +53,7 @@ _MarketOption = Annotated[str | None, option("on-demand|spot", "Only these price
 _CatalogueOption = Annotated[
     Path | None, option("FILE", "Your own table, CSV or Parquet, in place of the rest.", "--catalogue")
 ]
-_TopOption = Annotated[int | None, option("N", f"Number of rows. Default: all, but {_SHOWN} in a table.", "--top", min=1)]
+_TopOption = Annotated[int | None, option("N", f"Rows. Default: all; {_SHOWN} in a table.", "--top", min=1)]
 
 
 @app.command("list")

@@ -54,7 +54,8 @@ def profile(
     stalls: Annotated[
         bool,
         flag(
-            "--stalls", "Measure instead the stalls of interconnect, CPU, disk and network, beside the twin's."
+            "--stalls",
+            "Measure the stalls of interconnect, CPU, disk and network instead, beside the twin's.",
         ),
     ] = False,
     types: Annotated[str, option("A,B,…", "Instance types that --stalls emulates.")] = "n1-standard-4",

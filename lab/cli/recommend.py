@@ -84,7 +84,7 @@ def recommend(
     catalogue: Annotated[
         Path | None,
         option(
-            "FILE", "Your own prices, CSV or Parquet. Default: the shipped ones and those of twinbed prices update."
+            "FILE", "Your own prices, CSV or Parquet. Default: the shipped ones and those of prices update."
         ),
     ] = None,
     measurements: Annotated[

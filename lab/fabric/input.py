@@ -194,7 +194,7 @@ class PlanInput(Section):
     """Time to find a failure without inspection, s; at least the time that inspection needs."""
     switch_share: float = Field(default=0.2, ge=0, le=1)
     """Share of switches in failures of switches and cables; assumed."""
-    tiers: list[TierInput] = Field(default_factory=_tiers, description="Checkpoints.", min_length=1)
+    tiers: list[TierInput] = Field(default_factory=_tiers, description="Kinds of checkpoints.", min_length=1)
     intervals_s: dict[str, PositiveFloat] = Field(default_factory=dict)
     """Work between two saves by tier, s: `{remote: 1800.0}`. The other tiers have the first-order optimum for
     the failures that they serve."""

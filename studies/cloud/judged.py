@@ -63,10 +63,7 @@ def judged(log_off: Real, width: float | Real) -> Judged:
 
 
 def held(log_off: Mapping[str, Real]) -> dict[str, Judged]:
-    """Return each workload's predictions, with an interval whose width is from the other workloads' errors.
-
-    log_off: log (predicted / measured) by workload, float64[n] each.
-    """
+    """Return each workload's predictions, with an interval from the errors on the other workloads."""
     result = {}
     for name, own in log_off.items():
         others = [part for other, part in log_off.items() if other != name]

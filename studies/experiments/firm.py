@@ -86,8 +86,8 @@ def answer(means: Mapping[str, float]) -> tuple[str, ...]:
         [means[f"{key}@{policy}"] for key in ("missed", "reserved")] for policy in RIVALS
     )
     return (
-        f"Firm reads spans and knows the SLO of {SLO_S:g} s. It leaves {firm[0]:.1f} % of the requests slower "
-        f"than that or unanswered; Escra leaves {escra[0]:.1f} %, Autopilot {autopilot[0]:.1f} % and "
+        f"Firm reads spans and knows the SLO of {SLO_S:g} s. It leaves {firm[0]:.1f} % of the requests "
+        f"slower than that or unanswered; Escra leaves {escra[0]:.1f} %, Autopilot {autopilot[0]:.1f} % and "
         f"the Kubernetes-like scaler {means['missed_k8s']:.1f} %.",
         f"It reserves {firm[1]:.1f} cores in the mean, Escra {escra[1]:.1f} and Autopilot "
         f"{autopilot[1]:.1f}.",

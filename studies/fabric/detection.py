@@ -146,8 +146,8 @@ def _answer(seen: Mapping[str, Sequence[Seen]]) -> Iterable[str]:
             f"At {shown} ms (BFD's multiplier × interval) the fast path with our data plane of BFD leaves a "
             f"median gap of {gaps[0] * 1e3:.0f} ms and a p99 of {gaps[1] * 1e3:.0f} ms (aims: "
             f"{median_s * 1e3:.0f} and {p99_s * 1e3:.0f} ms, {'reached' if quick else 'missed'}); stock FRR "
-            f"leaves {theirs[0] * 1e3:.0f} and {theirs[1] * 1e3:.0f} ms. In {hours:.2f} session-hours {count} "
-            f"of our sessions went down without a fault, so the rate is at most {bound:.1f} an hour."
+            f"leaves {theirs[0] * 1e3:.0f} and {theirs[1] * 1e3:.0f} ms. In {hours:.2f} session-hours "
+            f"{count} of our sessions went down without a fault, so the rate is at most {bound:.1f} an hour."
         )
 
 
@@ -155,8 +155,8 @@ def _conditions(load: str) -> list[str]:
     return [
         "The three fabrics of a timer are up the whole time, on one machine, and their faults take turns in "
         "a drawn order. A fault silences one uplink both ways. A gap is that of the worst of 16 flows. A "
-        "session went down without a fault if its own fabric had none; the sections with many sessions and no "
-        "fault have longer times. A stall is a CPU that stood still for "
+        "session went down without a fault if its own fabric had none; the sections with many sessions and "
+        "no fault have longer times. A stall is a CPU that stood still for "
         f"at least {STALL_FLOOR_S * 1e3:.0f} ms. The bound is the exact one-sided 95 % limit of a Poisson "
         "rate.",
         "The last row is the twin's fast path on a machine that never stands still. A stop is a SIGSTOP of "

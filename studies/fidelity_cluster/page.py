@@ -152,7 +152,8 @@ def document(store: RunStore) -> str:
     ]
     several = [places for places in ordered if len(places) > 1]
     answer = (
-        f"The twin predicts {near} of {len(every)} measured mean job completion times (JCT) within {LIMIT:.0%}.",
+        f"The twin predicts {near} of {len(every)} measured mean job completion times (JCT) within "
+        f"{LIMIT:.0%}.",
         f"It ranks the policies as the testbed does in {sum(map(all, several))} of {len(several)} questions "
         "with more than one policy.",
         _bias(every),

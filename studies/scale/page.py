@@ -121,18 +121,17 @@ def text(found: dict[str, Any], rows: list[Timed], wanted: int) -> str:
         "in one each. One sweep made all runs, and met all of these faults:",
         happened,
         counts,
-        "There: runs in the S3 store. A row is a run in the sweep's table. Missing runs are only in the local "
-        "store, unasked ones only in the S3 store. "
-        "Identical: the manifests list the same hashes of all tables, and the tables in the S3 store have "
-        "these hashes.",
+        "There: runs in the S3 store. A row is a run in the sweep's table. Missing runs are only in the "
+        "local store, unasked ones only in the S3 store. Identical: the manifests list the "
+        "same hashes of all tables, and the tables in the S3 store have these hashes.",
         "## What a unit costs",
         "The units sleep. They are timed after every worker had two.",
         timing,
     ]
     conditions = [
         f"One machine with {cores()} cores carried everything, so the workers of the campaign shared cores "
-        "with the S3 server and the scheduler; its seconds say nothing about scaling. In rows `dask, threads`, "
-        "sleeping threads of one process stand for workers beyond the cores: these rows show the limits of "
-        "the scheduler and the client, not those of so many machines."
+        "with the S3 server and the scheduler; its seconds say nothing about scaling. In rows `dask, "
+        "threads`, sleeping threads of one process stand for workers beyond the cores: these "
+        "rows show the limits of the scheduler and the client, not those of so many machines."
     ]
     return harness.page("scale", "Sweeps beyond one machine", answer, parts, conditions)

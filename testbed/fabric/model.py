@@ -236,8 +236,8 @@ class Segment:
 class Host:
     """A host.
 
-    asn: its autonomous system number in BGP. loopback: IPv4 address of its tunnel endpoint. segments: its part
-    of each tenant's network. storage: whether its role is storage."""
+    asn: its autonomous system number in BGP. loopback: IPv4 address of its tunnel endpoint. segments: its
+    part of each tenant's network. storage: whether its role is storage."""
 
     namespace: str
     index: int

@@ -71,7 +71,7 @@ def mean_rate(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats,
     """Return (a counter's mean growth per second in each interval, float64[T]; whether it is known, bool[T]).
 
     edges_s: bounds of the intervals, s, float64[T + 1], ascending. hold_s: longest distance of two samples
-    between which the growth counts, s. An interval is known if its seen share is at least SEEN; otherwise its growth is 0.
+    between which the growth counts, s. An interval is known if its seen share is at least SEEN; else it is 0.
     """
     added, seen_s = growth(edges_s, samples, hold_s)
     # The tolerance is a billionth, because edges such as 0.1 · 3 are not exact.

@@ -3,7 +3,7 @@
 For: `end_period`. Not for: the inside of a period (cfs.py).
 
 One loop without branches and calls does everything for a container, so that the compiler handles several
-containers at once. Before this loop, containers whose pool does not suffice are found, and their throttling is
+containers at once. Before it, containers whose pool does not suffice are found, and their throttling is
 computed one by one.
 """
 

@@ -23,7 +23,7 @@ from twin.containers.requests.model import RequestLog
 
 
 class Physics(Protocol):
-    """What the control loop calls to simulate the N containers of a population: their CPU, memory and life."""
+    """Simulates CPU, memory and life of the N containers of a population, as the control loop calls it."""
 
     @property
     def population(self) -> Population:

@@ -137,7 +137,7 @@ def collect(prices: pd.DataFrame, asked: LadderQuestion) -> Offers:
     everywhere = known["provider"].astype(str) + "/" + known["region"].astype(str)
     for begin in asked.where:
         if len(taken) and not everywhere.str.startswith(begin).any():
-            raise ScenarioError(f"--where {begin}: no CLOUD/REGION with a price begins so; twinbed prices list shows them")
+            raise ScenarioError(f"--where {begin}: no CLOUD/REGION begins so; see twinbed prices list")
     on_demand = taken[taken["market"] == "on-demand"].groupby(_TYPE, observed=True)["price_per_h"].max()
     listed: dict[object, float] = {key: float(usd_h) for key, usd_h in on_demand.items()}
     offers, dropped, unsold = [], 0, 0

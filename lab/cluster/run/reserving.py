@@ -52,8 +52,8 @@ class Reserved:
 
     users: all users, by use. rounds: as in control.shared_cluster.
     machines: fewest machines with which no user waits too long; None if there is no such number.
-    discount, discount_then: smallest discount, a share, with which no user pays less elsewhere: with the asked
-    number of machines, and with `machines`; above 1 if there is none.
+    discount, discount_then: smallest discount, a share, with which no user pays less elsewhere: with the
+    asked number of machines, and with `machines`; above 1 if there is none.
     """
 
     users: Sequence[User]

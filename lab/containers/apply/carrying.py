@@ -208,7 +208,7 @@ class Applier:
         if change.quantity == "memory_limit_bytes" and change.lowers:
             floor = target.floor_bytes()
             if change.wanted < floor:
-                raise BackendError(f"{change.target}: its memory grew, its limit must be {floor:,} bytes; apply again")
+                raise BackendError(f"{change.target}: its memory grew, it needs {floor:,} bytes; apply again")
         self._note(
             "set",
             state,

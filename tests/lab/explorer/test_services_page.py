@@ -58,8 +58,8 @@ def test_an_address_with_stored_runs_shows_their_results(open_services, asked):
     titles = [each.value for each in app.subheader]
     assert titles == [
         "Latency over time", "Throughput and failures", "All latencies", "Cost", "Limit and use over time",
-        "Whose waiting makes the slowest 1 %", "Service by service", "Slack and throttling, all containers",
-        "All figures",
+        "Where the slowest 1 % of requests wait", "Service by service",
+        "Slack and throttling, all containers", "All figures",
     ]  # fmt: skip
     assert "The slowest 1 % take" in texts(app)
     assert "Why did the limit change here?" in texts(app)

@@ -82,7 +82,7 @@ def rewritten(path, manifest=None, arrays=None, *, checksum=True):
     ("changes", "message"),
     [
         ({"manifest": {"version": 1}}, "its version is 1, and this twinbed reads 5"),
-        ({"manifest": {"version": 4}}, "version 4, and this twinbed reads 5; train it again"),
+        ({"manifest": {"version": 4}}, "its version is 4, and this twinbed reads 5; train it again"),
         ({"manifest": {"by": "power"}}, "incomplete or damaged"),
         ({"arrays": {"series_mean": np.ones(4)}}, "train it again"),
         ({"manifest": {"encoder": {}}}, "incomplete or damaged"),

@@ -43,5 +43,5 @@ def test_two_rows_of_one_name_are_refused(tmp_path):
     path = tmp_path / "advice.json"
     data = json.loads(model.text(advice()))
     path.write_text(json.dumps(data | {"rows": data["rows"] * 2}))
-    with pytest.raises(ScenarioError, match="is there 2 times"):
+    with pytest.raises(ScenarioError, match="appears 2 times"):
         model.read(path)
