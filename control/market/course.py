@@ -244,7 +244,7 @@ class Course:
         return moved
 
     def work(self, now_s: float) -> None:
-        """Begin to train."""
+        """Record that the job begins to train."""
         self._to(now_s, WORKING)
 
     def gone(self, now_s: float) -> None:

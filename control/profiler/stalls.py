@@ -42,7 +42,7 @@ class Run(StrEnum):
 
 
 class Stall(StrEnum):
-    """The resource for which workers wait."""
+    """The resource for which a job's workers wait."""
 
     INTERCONNECT = "interconnect"
     CPU = "CPU"

@@ -195,7 +195,7 @@ class Books:
         return state
 
     def column(self, name: str) -> Any:
-        """Return a column of the state, by its name."""
+        """Return the column of the state that has this name."""
         here, by = self.active, self.by
         if name in self._changing:
             return self._changing[name][here]

@@ -137,9 +137,7 @@ class Index:
         return frame
 
     def write(self, frame: pd.DataFrame, instead_of: Sequence[str]) -> bool:
-        """Store the rows in place of files. Return whether they are stored: a store may be read-only or
-        full.
-        """
+        """Store the rows in place of files. Return False if the store is read-only or full."""
         buffer = io.BytesIO()
         frame.to_parquet(buffer, index=False, compression="zstd")
         try:

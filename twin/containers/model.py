@@ -74,7 +74,7 @@ class Block(Protocol):
 
 
 class BlockReader(Protocol):
-    """One simulation's reading of blocks."""
+    """Reads a workload's blocks in order, for one simulation."""
 
     def block(self, number: int) -> Block:
         """Return the block of that number, from 0. Numbers never decrease."""
@@ -222,7 +222,7 @@ class Events:
     def note(
         self, at_s: float, kind: str, columns: NDArray[np.int64], limit_bytes: NDArray[np.int64]
     ) -> None:
-        """Add one event for each of `columns`."""
+        """Add an event of this kind at `at_s` for each container in `columns`, with its limit, bytes."""
         self.at_s.extend([at_s] * len(columns))
         self.container.extend(columns.tolist())
         self.kind.extend([kind] * len(columns))

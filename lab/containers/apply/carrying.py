@@ -73,7 +73,7 @@ class Back:
 
     @property
     def worded(self) -> str:
-        """The result as a clause."""
+        """What was put back, as a clause for a sentence."""
         return f"taken back, {'the rest' if self.notes else 'everything'} is as it was"
 
 

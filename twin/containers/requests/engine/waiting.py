@@ -162,9 +162,7 @@ def share_by_weight(e: Any, h: int) -> None:
 
 @inlined
 def due_u(container: Any) -> float:
-    """Return the time, in its host's time, at which the container (synced, of a shared host) is due next at
-    its pace.
-    """
+    """Return when a synced container of a shared host is due next at its pace, in the host's time."""
     left = inf
     if container.rate > 0.0:
         if container.empties:
