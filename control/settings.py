@@ -40,9 +40,7 @@ def parameter(
 
 
 def check(name: str, settings: Any) -> None:
-    """Raise ScenarioError naming `name.key` for the first value that is no choice, outside its range or not
-    finite.
-    """
+    """Raise ScenarioError naming `name.key` for the first value that is not allowed or not finite."""
     for spec in fields(settings):
         value, choices = getattr(settings, spec.name), spec.metadata.get("choices")
         if choices and value not in choices:

@@ -99,9 +99,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time in one state. place: the place that is paid: IDLE, ON_DEMAND or a zone. reason: why it was
-    chosen.
-    """
+    """A time in one state. place: the paid place: IDLE, ON_DEMAND or a zone. reason: why it was chosen."""
 
     begin_s: float
     end_s: float

@@ -180,9 +180,7 @@ class Planned:
         self._lasted: Real
 
     def on_step(self, state: State) -> Decision:
-        """Return the plan's action, in the zone that is cheapest when a restart is spread over its expected
-        time.
-        """
+        """Return the plan's action, in the cheapest zone with a restart spread over its expected time."""
         wanted = self._planned(self._affordable(state))
         kept = self._guard.keep(state, self._within(state, wanted))
         self._pay(state, kept.choice)

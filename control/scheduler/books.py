@@ -295,9 +295,7 @@ class Books:
         self._spend(self.running, self.by, self.lines, types, busy_s, restart_s, busy, restarts)
 
     def end(self, jobs: Whole, finish_s: Real, now_s: float) -> None:
-        """Record running jobs that finished, and free their GPUs. finish_s: finishing times, s,
-        float64[jobs].
-        """
+        """Record running jobs that finished, at finish_s (s, float64[jobs]), and free their GPUs."""
         self.finish[jobs] = finish_s
         self.unfinished -= int((jobs < self.until).sum())
         self._leave(jobs)

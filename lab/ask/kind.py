@@ -152,9 +152,7 @@ class Kind(Protocol):
         raise ScenarioError(f"run {run.id}: a run with {self.title} keeps no timeline")
 
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:
-        """Return the number of labels whose progress `validate` reports: the twin's runs, and each repeat on
-        this machine.
-        """
+        """Return the number of labels with progress in `validate`: the twin's runs, and each repeat here."""
         from lab.ask.scenario import expand
 
         return len(expand(scenario)) * (1 + repeats)

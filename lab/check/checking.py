@@ -163,9 +163,7 @@ def _history(allocator: Allocator, seed: int, *, spoil: bool = False) -> list[An
 
 
 def _imports(mine: Own) -> list[Finding]:
-    """Return the finding on a file's imports, which must not be of clocks, sockets or randomness. A package
-    has no finding.
-    """
+    """Return the finding on a file's imports (clocks, sockets, randomness); a package has none."""
     if not mine.place:
         return []
     names = set()

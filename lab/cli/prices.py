@@ -144,9 +144,7 @@ def update(
 
 
 def _of(rows: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
-    """Return the rows with these values. Raises ScenarioError with the nearest known value for an unknown
-    one.
-    """
+    """Return the rows with these values. Raises ScenarioError that names the nearest known value."""
     from difflib import get_close_matches
 
     told = options = ""

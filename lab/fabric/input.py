@@ -359,9 +359,7 @@ class FabricInput(Section):
 
 
 class FabricScenario(Scenario):
-    """A scenario about a fabric. Its policies are the schemes by which the fabric handles faults at its
-    edge.
-    """
+    """A scenario about a fabric. Its policies are the schemes that handle faults at its edge."""
 
     policies: list[PolicyText] = policies_by_default(
         [str(scheme) for scheme in Scheme if scheme not in BY_NCCL]

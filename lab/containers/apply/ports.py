@@ -77,9 +77,7 @@ class Places(Protocol):
         invalid name, GroupGoneError for a name without a container."""
 
     def target(self, name: str) -> Target:
-        """Return the container of a full name, looked up again. Raise GroupGoneError if it no longer
-        exists.
-        """
+        """Look up the container of a full name. Raise GroupGoneError if it no longer exists."""
 
     def close(self) -> None:
         """Close all open resources. Idempotent."""

@@ -135,9 +135,7 @@ def connect(e: Any, n: int) -> bool:
 
 @inlined
 def take_memory(e: Any, i: int) -> None:
-    """Give a visit that just took a worker of container i its memory: memory kept from an earlier visit, or
-    new memory.
-    """
+    """Give a visit that just took a worker of container i its memory, kept or new."""
     container = container_at(e, i)
     if e.keep_s > 0.0:
         container.most_busy = max(container.most_busy, container.busy)

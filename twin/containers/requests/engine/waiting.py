@@ -120,9 +120,7 @@ def host_factor(host: Any) -> float:
 
 @package_kernel
 def want_cpus(e: Any, h: int, cpus: float) -> None:
-    """Add `cpus` to the CPUs that the containers of host h want. Containers that share too few CPUs run
-    slower.
-    """
+    """Add `cpus` to the CPUs that the containers of host h want. Beyond its CPUs they run slower."""
     host = host_at(e, h)
     host.wanted += cpus
     factor = host_factor(host)
