@@ -21,7 +21,7 @@ from twinbed.text import counted
 if TYPE_CHECKING:
     import pandas as pd
 
-app = typer.Typer(no_args_is_help=True, help="The catalogue of instance types and their prices.")
+app = typer.Typer(no_args_is_help=True, help="List and update the prices of instance types, and replay them.")
 app.command("ladder")(ladder)
 _PRICE = (
     Column("market", "market"),
