@@ -257,5 +257,5 @@ class Patient(Protocol):
         ...
 
     def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
-        """Take reports that change nothing, as repeated `on_period`. used: one row per report."""
+        """Take reports that change no limit, as calls of `on_period` would. used: one row per report."""
         ...
