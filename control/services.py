@@ -165,16 +165,12 @@ class ServiceApp:
 
 
 def container_names(service: str, replicas: int) -> list[str]:
-    """Return the containers' names: the service's name, followed by -1, -2, … if there are several
-    replicas.
-    """
+    """Return the containers' names: the service's name, with -1, -2, … if there are several replicas."""
     return [service] if replicas == 1 else [f"{service}-{number}" for number in range(1, replicas + 1)]
 
 
 def cycle(callees: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return a cycle of callers, with the first one repeated at the end, or an empty list. callees: by
-    caller.
-    """
+    """Return a cycle of callers, the first one also last; [] if there is none. callees: by caller."""
     try:
         TopologicalSorter(callees).prepare()
     except CycleError as error:

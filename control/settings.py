@@ -40,9 +40,7 @@ def parameter(
 
 
 def check(name: str, settings: Any) -> None:
-    """Raise ScenarioError naming `name.key` for the first value that is no choice, outside its range or not
-    finite.
-    """
+    """Raise ScenarioError naming `name.key` for the first value that is not allowed or not finite."""
     for spec in fields(settings):
         value, choices = getattr(settings, spec.name), spec.metadata.get("choices")
         if choices and value not in choices:
@@ -64,8 +62,8 @@ def check(name: str, settings: Any) -> None:
 
 
 def typed(what: str, value: object, kind: Any) -> Any:
-    """Return `value`, or what it says as text, as a field's type: bool, int, float, str, or a tuple of one of
-    them. Raises ScenarioError, which begins with `what`."""
+    """Return `value`, which may be text, as a field's type: bool, int, float, str, or a tuple of one of
+    these. Raises ScenarioError, which begins with `what`."""
     if get_origin(kind) is tuple:
         several = value.split("/") if isinstance(value, str) else value
         if not isinstance(several, list | tuple):

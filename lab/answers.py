@@ -147,8 +147,8 @@ class Table(Shown):
 
     @property
     def has_answer(self) -> bool:
-        """Whether the question has an answer: bounds that no cluster keeps, and a plan that is impossible,
-        are none."""
+        """Whether the question has an answer. It has none if no cluster keeps the bounds, or if the plan is
+        impossible."""
         if self.answer is self.made:
             return bool(self.made.rows)
         return not getattr(self.answer, "problem", "")

@@ -59,7 +59,7 @@ def read_rates(path: str | Path) -> RequestRates:
     rates = table.numbers(path, cells)
     table.refuse(path, cells, rates < 0, "a rate, zero or above")
     if len(times) < 2:
-        raise TraceError(f"{path}: a single row, so how long its rate holds is unknown")
+        raise TraceError(f"{path}: one row does not show how long its rate holds; add a row")
     steps = np.diff(times)
     step_s = float(times[-1] - times[0]) / len(steps)
     bad = ~(steps > 0) | (np.abs(steps - step_s) > _TOLERANCE * step_s)

@@ -85,9 +85,7 @@ def growth(usage: Usage) -> Floats:
 
 
 def fleet_margin(usage: Usage, settings: MemorySettings = DEFAULT) -> float:
-    """Return the margin, as a share of the peak, that would have covered the rises of most rows in the
-    history.
-    """
+    """Return the margin, a share of the peak, that would have covered most rows' past rises."""
     length, leap = usage.cores.shape[1], np.full(usage.rows, np.nan)
     for parts in _PARTS:
         edges = np.linspace(0, length, parts + 1).astype(np.int64)

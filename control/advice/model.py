@@ -36,9 +36,7 @@ class Sizes:
 
     @property
     def reserved_cores(self) -> Floats:
-        """CPU reserved, cores: the request, or the limit if only a limit is set, as in Kubernetes. NaN:
-        neither is set.
-        """
+        """Reserved CPU, cores: the request, else the limit, as in Kubernetes; NaN: neither is set."""
         return _reserved(self.cpu_request, self.cpu_limit)
 
     @property

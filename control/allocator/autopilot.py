@@ -45,9 +45,7 @@ _STATISTICS = ("percentile", "average", "max")
 
 @dataclass(frozen=True)
 class AutopilotSettings:
-    """Parameters of Autopilot: common ones first, then those of the moving window, then those of the ML
-    recommender.
-    """
+    """Parameters of Autopilot: common ones, the moving window's, the ML recommender's."""
 
     recommender: str = parameter(
         "ml", choices=("ml", "moving_window"), why="the recommender that the Escra paper compares with"
@@ -203,9 +201,7 @@ class Autopilot(SampledPolicy):
         )
 
     def _recall(self, history: History, ids: Ids) -> None:
-        """Sample and update as if the history's periods had just been reported. The history ends at time
-        0.
-        """
+        """Sample and update as if the history's periods had just been reported. It ends at time 0."""
         nothing, unthrottled = np.zeros(len(ids)), np.zeros(len(ids), np.bool_)
         at_s = (np.arange(len(history.usage_cores)) + 1.0 - len(history.usage_cores)) * history.period_s
         for row, end_s in enumerate(at_s.tolist()):

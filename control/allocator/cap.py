@@ -68,9 +68,7 @@ class CappedLimits:
         return self._limits.values[: self._roster.size]
 
     def check_room(self, apps: NDArray[np.int64]) -> None:
-        """Raise ScenarioError if newcomers in `apps` (int64[k]) would push the fair share below the
-        minimum.
-        """
+        """Raise ScenarioError if newcomers in `apps` (int64[k]) push the fair share below the minimum."""
         members = self._roster.members + np.bincount(apps, minlength=len(self._total))
         short = np.flatnonzero(members * self._least > self._total * _ROUNDING)
         if short.size:
@@ -295,7 +293,5 @@ def _sums(app: Slots, values: Floats, apps: int) -> Floats:
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    """Return part / whole, float64[n]; 0 where the whole is not above 0, because nothing is asked for
-    there.
-    """
+    """Return part / whole, float64[n]; 0 where the whole is not above 0."""
     return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)

@@ -64,9 +64,7 @@ class MemoryRule:
         return MemoryBooks(self._limit.values, self._pool, self._roster.app, self._settings.grant_bytes)
 
     def check_room(self, apps: Apps) -> None:
-        """Raise ScenarioError if, with newcomers in `apps` (int64[k]), M has less than one page per
-        member.
-        """
+        """Raise ScenarioError if M is less than a page per member with newcomers in `apps` (int64[k])."""
         members = self._roster.members + np.bincount(apps, minlength=len(self._pool))
         short = np.flatnonzero(members * PAGE_BYTES > self._roster.memory_limit_bytes)
         if short.size:

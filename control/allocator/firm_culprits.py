@@ -53,9 +53,10 @@ class Separator:
 
 
 def intensity(spans: Spans, paths: Paths) -> Intensity:
-    """Return the figures of the owners on the critical paths.
+    """Return relative importance and congestion intensity of the owners on the critical paths, [k].
 
-    An owner's time in a request is the time of its spans on the path, less that of calls on the path.
+    An owner's time in a request is the time of its spans on the path, less that of calls on the path. Owners
+    with fewer than FEWEST_REQUESTS requests, or with times that do not vary, are left out.
     """
     on, whole = np.flatnonzero(paths.on), spans.parent < 0
     requests, row = np.unique(spans.request[whole], return_index=True)

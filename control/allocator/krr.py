@@ -63,11 +63,7 @@ class KrrSettings:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Requests and limits of each pod; NaN: no opinion.
-
-    cpu_request_cores: cores. cpu_limit_cores: cores, None: no limit. memory_request_bytes: bytes.
-    memory_limit_bytes: bytes.
-    """
+    """Requests and limits of every pod of a workload, in cores and bytes; NaN: no opinion, None: no limit."""
 
     cpu_request_cores: float
     cpu_limit_cores: float | None

@@ -210,9 +210,7 @@ class ServiceStats:
 
 @dataclass(frozen=True, slots=True)
 class OomEvents:
-    """Containers held at their memory limit: ids, and the bytes by which the charge exceeds the limit (≥
-    1).
-    """
+    """Containers held at their memory limit: ids, and bytes of the charge above the limit (≥ 1)."""
 
     ids: Ids
     needed_bytes: Bytes

@@ -147,9 +147,7 @@ class Allocator(Protocol):
 
 
 class WithoutReclaim:
-    """The methods of `Allocator` that are the same in all policies that neither trap OOMs nor reclaim
-    memory.
-    """
+    """The methods of `Allocator` that are alike in policies without OOM traps and reclaims."""
 
     given = Given()
     traps_oom = False
@@ -259,7 +257,5 @@ class Patient(Protocol):
         ...
 
     def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
-        """Take reports that change nothing, as `on_period` would take them one by one. used: one row per
-        report.
-        """
+        """Take reports that change no limit, as calls of `on_period` would. used: one row per report."""
         ...

@@ -96,7 +96,10 @@ def worth_updating(
 
 
 def admitted(requests: Floats, targets: Floats, evict_when: str) -> Flags:
-    """Return the updates that the eviction requirement admits, bool[n]. requests, targets: float64[2, n]."""
+    """Return the updates that move a request in the direction `evict_when`, bool[n]; all for other text.
+
+    requests, targets: present and wanted requests, float64[2, n]: CPU, cores, and memory, bytes.
+    """
     if evict_when not in ("higher", "lower"):
         return np.ones(requests.shape[1], np.bool_)
     moves = targets > requests if evict_when == "higher" else targets < requests

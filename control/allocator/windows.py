@@ -57,7 +57,7 @@ class Windows:
         self.position = (self.position + periods) % self._length
 
     def write(self, slots: slice, unused_cores: Floats, throttled: Flags) -> None:
-        """Write this period's report of a slice of slots (float64[m], bool[m]), after `advance`."""
+        """Write m slots' reports after `advance`: unused cores, float64[m]; throttled, bool[m]."""
         self._unused.values[slots, self.position] = unused_cores
         flags = self._flags.values[slots]
         np.left_shift(flags, 1, out=flags)
@@ -67,7 +67,7 @@ class Windows:
         np.minimum(reported, self._length, out=reported)
 
     def write_some(self, slots: Slots, unused_cores: Floats, throttled: Flags) -> None:
-        """Write some containers' report (distinct slots int64[m], float64[m], bool[m]), without `advance`."""
+        """Write the reports of m containers, as `write` does, no `advance`. slots: distinct, int64[m]."""
         self._in_line = False
         ahead = self._ahead.values[slots] + np.uint8(1)
         ahead[ahead == self._length] = 0

@@ -71,7 +71,7 @@ class Sealer:
 
 
 class Opener:
-    """Open the datagrams of the hosts in `senders`."""
+    """Checks and decodes the datagrams of the hosts in `senders`."""
 
     def __init__(self, key: bytes, senders: Iterable[int], window_s: float) -> None:
         self._key, self._window_ns = _checked(key), round(window_s * _SECOND_NS)

@@ -122,7 +122,7 @@ class Steer:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Reach the host as BGP says."""
+    """Reach the host by BGP's own routes again."""
 
     host: int
     reason: Reason

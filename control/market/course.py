@@ -99,9 +99,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time in one state. place: the place that is paid: IDLE, ON_DEMAND or a zone. reason: why it was
-    chosen.
-    """
+    """A time in one state. place: the paid place: IDLE, ON_DEMAND or a zone. reason: why it was chosen."""
 
     begin_s: float
     end_s: float
@@ -244,7 +242,7 @@ class Course:
         return moved
 
     def work(self, now_s: float) -> None:
-        """Begin to train."""
+        """Record that the job begins to train."""
         self._to(now_s, WORKING)
 
     def gone(self, now_s: float) -> None:

@@ -60,7 +60,7 @@ class Offer:
 
     @property
     def name(self) -> str:
-        """Cloud, region and type."""
+        """The offer's name: cloud, region and type."""
         return f"{self.cloud}/{self.region}/{self.type}"
 
 

@@ -53,7 +53,7 @@ class Levels:
         return Levels(times, self.value[self._place(times)])
 
     def at(self, t_s: float) -> float:
-        """Return the value at a time."""
+        """Return the value that holds at t_s, s."""
         return float(self.value[self._place(t_s)])
 
     def least_between(self, begin_s: float, end_s: float) -> float:

@@ -27,7 +27,7 @@ from control.market.ports import CLOSE, IDLE, ON_DEMAND, Decision, Flags, Guard,
 
 SHAPE = 0.3
 """Shape of the spells' distribution: a spell of a steps ends within the next one with a chance near
-α·a**(SHAPE − 1). Of the spells that lasted x steps, the share that outlives 2x falls by x**SHAPE."""
+α·a**(SHAPE − 1). The share of spells of x steps that last 2x steps falls with x**SHAPE."""
 ALPHAS = (0.1, 0.2, 0.4, 0.8)
 """Grid of α: from 93 % to 54 % of the spells that lasted a step outlive two; from 76 % to 12 % of those that
 lasted 64 outlive 128."""
@@ -180,9 +180,7 @@ class Planned:
         self._lasted: Real
 
     def on_step(self, state: State) -> Decision:
-        """Return the plan's action, in the zone that is cheapest when a restart is spread over its expected
-        time.
-        """
+        """Return the plan's action, in the cheapest zone with a restart spread over its expected time."""
         wanted = self._planned(self._affordable(state))
         kept = self._guard.keep(state, self._within(state, wanted))
         self._pay(state, kept.choice)

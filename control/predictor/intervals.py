@@ -47,7 +47,7 @@ class Domain:
 
     @staticmethod
     def of(encoded: Encoded) -> Domain:
-        """Return the domain of the training rows."""
+        """Return the domain that the training rows span."""
         distance = _to_nearest(encoded.static, encoded.static, itself=True)
         return Domain(encoded.static, float(np.quantile(distance, _FAR)))
 

@@ -42,7 +42,7 @@ class Run(StrEnum):
 
 
 class Stall(StrEnum):
-    """The resource for which workers wait."""
+    """The resource for which a job's workers wait."""
 
     INTERCONNECT = "interconnect"
     CPU = "CPU"
@@ -180,9 +180,7 @@ def stalls(runs: Mapping[Run, Timing]) -> tuple[Stalled, ...]:
 
 
 def fix_first(found: Iterable[Stalled]) -> Stall | None:
-    """Return the stall that adds the most time beyond noise; None if there is none. Equal stalls keep the
-    order of `Stall`.
-    """
+    """Return the stall that adds most time beyond noise, the first of equals; None if there is none."""
     order = list(Stall)
     beyond = [stalled for stalled in found if stalled.seconds > 0 and not stalled.within_noise]
     ranked = sorted(beyond, key=lambda stalled: (-stalled.seconds, order.index(stalled.stall)))

@@ -34,7 +34,7 @@ class Analytic:
         return ranked(request.among(rows), predicted)
 
     def searcher(self, request: Request, seed: int) -> FirstChoice:
-        """Return a search for the first candidate of the ranking; `seed` has no effect."""
+        """Return a search that proposes the first candidate of the ranking. `seed` has no effect."""
         del seed
         rows, predicted = _predicted(request)
 
@@ -47,8 +47,9 @@ class Analytic:
 
 
 def of_one_batch(request: Request) -> Flags:
-    """Return which candidates have the batch nearest the job's own, bool[n]: without the noise of its
-    gradients it is not known how many more samples the job needs with another one."""
+    """Return the candidates whose batch size is nearest the job's own, bool[n].
+
+    How many more samples another batch size needs is known only with the noise of the job's gradients."""
     batch, run = request.candidates.batch, request.job.local_run
     own = request.job.batch or (run.batch if run else 1)
     away = np.abs(np.log(np.where(np.isnan(batch), own, batch) / own))

@@ -241,7 +241,7 @@ class Fc2:
         ]
 
     def searcher(self, request: Request, seed: int) -> FirstChoice:
-        """Return a search for the choice; `seed` has no effect."""
+        """Return a search that proposes the rule's one choice. `seed` has no effect."""
         del seed
         return FirstChoice(lambda observed: self._choice(request, observed))
 

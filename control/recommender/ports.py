@@ -148,7 +148,7 @@ class Proposal:
     """The trial to run next.
 
     candidate: position of its configuration among the candidates.
-    reason: a sentence made from figures.
+    reason: why, in one sentence with figures.
     """
 
     candidate: int
@@ -159,7 +159,7 @@ class Proposal:
 class Stop:
     """The end of a search: no further trial is worth its price.
 
-    best: position of the candidate to take, which may be untried. reason: a sentence made from figures.
+    best: position of the candidate to take, which may be untried. reason: why, in one sentence with figures.
     """
 
     best: int
@@ -182,8 +182,8 @@ class Recommendation:
     configuration: the cluster.
     time_s, cost_usd: predicted medians for the whole job, s and US$.
     time_interval, cost_interval: intervals around them.
-    price_usd_h: price of the whole cluster that was used, US$/h.
-    reason: a sentence made from figures.
+    price_usd_h: price of the whole cluster from which the cost follows, US$/h.
+    reason: why, in one sentence with figures.
     in_bounds: probability that it keeps deadline and budget; None without bounds.
     outside: whether time and cost lie outside what was measured; the reason then says how.
     """
@@ -220,7 +220,7 @@ class Recommender(Protocol):
     def recommend(self, request: Request) -> list[Recommendation]:
         """Return the ranking, best first; candidates unlikely to keep the bounds come last or not at all.
 
-        Raises ScenarioError where the recommender lacks what it needs, naming it and the cure.
+        Raises ScenarioError that names the missing input and the cure.
         """
         ...
 

@@ -36,9 +36,8 @@ class Posterior:
 
     prior: the prior that was conditioned.
     weight: posterior weight of each component, float64[c].
-    shift: how far each trial moved each component, in that trial's predictive standard deviations, float64[c,
-        k].
-    gain: how such a move of one standard deviation moves all candidates, by group, float64[g, k, n].
+    shift: move of each component by each trial, in the trial's predictive standard deviations, float64[c, k].
+    gain: move of all candidates for a shift of one, by group, float64[g, k, n].
     kept: share of gain² that each trial takes from the variance, by group, float64[g, k]; below 0 if a failed
         trial adds to it.
     variance: posterior variance at every candidate without noise, by group, float64[g, n].

@@ -32,7 +32,7 @@ class Prediction:
     log_time: mean of the natural logarithm of the seconds, float64[n].
     deviation: standard deviation of that logarithm, float64[n].
     reasons: a sentence per candidate.
-    beyond: per candidate, what lies outside what was measured, "" for nothing; by default `beyond_runs`.
+    beyond: for each candidate, in words, what no run covers; "" for nothing; by default `beyond_runs`.
     """
 
     log_time: Real
@@ -41,16 +41,16 @@ class Prediction:
     beyond: Sequence[str] | None = None
 
     def told(self, row: int) -> str:
-        """Return the reason of a candidate, and what of it lies outside what was measured."""
+        """Return the reason of a candidate, with the part of it that no run covers."""
         beyond = self.beyond[row] if self.beyond else ""
         outside = f"outside what was measured: {beyond}" if beyond else ""
         return "; ".join(filter(None, (self.reasons[row], outside)))
 
 
 def beyond_runs(request: Request) -> list[str]:
-    """Return per candidate what no run shows: its type, or so many workers; "" for nothing.
+    """Return what no run covers of each candidate: its type or its number of workers; "" for nothing.
 
-    The widest trial of this job counts; without a trial that ended, the widest run of past jobs.
+    The trial of this job with most workers counts; if none ended, the run of past jobs with most workers.
     """
     among, past = request.candidates, request.history
     ended = request.observed.candidate[request.observed.ok]

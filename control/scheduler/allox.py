@@ -101,7 +101,7 @@ def matched(time_s: Real, gpus: Whole) -> tuple[Whole, Whole, Whole]:
 
     time_s: run time of each job on each type, s, float64[n, r]; inf: cannot run, but each job can on some
     type. gpus: GPUs of each type, int64[r], above 0. A type first offers a few places more than its share. If
-    one of them is left over, further places, which cost more still, would be, too. Others are doubled.
+    a place stays free, dearer ones would, too. A type whose places are all taken offers twice as many.
     """
     jobs = len(time_s)
     most = np.minimum(jobs, 1.25 * jobs * gpus / gpus.sum() + gpus + 1).astype(np.int64)

@@ -195,7 +195,7 @@ class Books:
         return state
 
     def column(self, name: str) -> Any:
-        """Return a column of the state, by its name."""
+        """Return the column of the state that has this name."""
         here, by = self.active, self.by
         if name in self._changing:
             return self._changing[name][here]
@@ -216,8 +216,8 @@ class Books:
     def give(self, state: State, given: Assignment) -> tuple[Whole, Whole, Flags]:
         """Apply an answer to `state`, sorted by job and server.
 
-        Returns the jobs that lost their GPUs, the jobs that hold other GPUs than before, and which of the
-        latter had GPUs earlier.
+        Returns (jobs that lost their GPUs, jobs that hold other GPUs than before the answer, whether each of
+        those ever held GPUs), int64[k], int64[m] and bool[m].
         """
         now_s = state.now_s
         if given is state.held:
@@ -295,9 +295,7 @@ class Books:
         self._spend(self.running, self.by, self.lines, types, busy_s, restart_s, busy, restarts)
 
     def end(self, jobs: Whole, finish_s: Real, now_s: float) -> None:
-        """Record running jobs that finished, and free their GPUs. finish_s: finishing times, s,
-        float64[jobs].
-        """
+        """Record running jobs that finished, at finish_s (s, float64[jobs]), and free their GPUs."""
         self.finish[jobs] = finish_s
         self.unfinished -= int((jobs < self.until).sum())
         self._leave(jobs)

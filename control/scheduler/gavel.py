@@ -193,9 +193,7 @@ class Cost(Shares):
 
 
 class Rounds(Scheduler):
-    """Carries shares of time out in rounds: the job that is furthest behind its share of a type goes
-    first.
-    """
+    """Carries out shares of time in rounds: the job furthest behind its share of a type goes first."""
 
     def __init__(
         self, cluster: Cluster, seed: int, settings: GavelSettings, policy: Callable[[Cluster], Shares]
@@ -209,9 +207,7 @@ class Rounds(Scheduler):
         self._x, self._deficit, self._received_s = (np.zeros((0, kinds)) for _ in range(3))
 
     def on_round(self, state: State) -> Assignment:
-        """Return the jobs of the next round. Shares are computed again after an arrival, an end or a
-        fault.
-        """
+        """Return the next round's jobs. After an arrival, an end or a fault, shares are computed again."""
         self._x, self._deficit = state.grown(self._x), state.grown(self._deficit)
         self._received_s = state.grown(self._received_s, self._settings.round_s / 2)
         self._account(state)

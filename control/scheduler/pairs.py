@@ -227,9 +227,7 @@ class Gandiva(UnitShares):
                 self._pairs.append((min(job, other), max(job, other)))
 
     def _kept(self, state: State, one: int, two: int) -> tuple[float, Flags]:
-        """Return the kept speeds of both jobs, summed over the types, and the types that they can share,
-        bool[r].
-        """
+        """Return both jobs' kept speeds, summed over types, and the types that they can share, bool[r]."""
         kept = state.sharing.of(np.array([one, two]), np.array([two, one]))
         able: Flags = np.asarray((kept > 0).all(axis=0))
         return float(kept.sum()), able

@@ -28,7 +28,7 @@ class Room:
         self._lines: list[Lines] = []
 
     def keep(self, kept: Assignment) -> None:
-        """Keep these of the GPUs that jobs have now."""
+        """Leave these GPUs to the jobs that hold them."""
         once = kept.counted() if kept.shared.size else slice(None)
         self.free -= np.bincount(kept.server[once], kept.gpus[once], self.free.size).astype(np.int64)
         self._rows.append(kept.row)
@@ -63,13 +63,13 @@ class Room:
         return _emptiest(servers[rack], free[rack], wanted)
 
     def take(self, row: int, lines: Lines) -> None:
-        """Give the job these GPUs."""
+        """Give the job in row `row` of the state these GPUs, which are free."""
         self.free[lines[0]] -= lines[1]
         self._rows.append(np.full(lines[0].size, row))
         self._lines.append(lines)
 
     def share(self, row: int, lines: Lines) -> None:
-        """Give the job GPUs that another job has."""
+        """Give the job in row `row` of the state these GPUs, which another job holds."""
         self._rows.append(np.full(lines[0].size, row))
         self._lines.append(lines)
 

@@ -196,9 +196,7 @@ class _Search:
         return np.where(gpus[0] > 0, kind[0], -1), gpus[0]
 
     def _first(self, random: np.random.Generator, size: int) -> tuple[Whole, Whole]:
-        """Return the first plans: the present GPUs, an equal share for all, and mutations of both, int64[p,
-        n].
-        """
+        """Return the first plans, int64[p, n]: the present GPUs, equal shares, and mutations of both."""
         own = np.where(self._able.any(axis=1), self._able.argmax(axis=1), 0)
         kind = np.tile(np.where(self._kind >= 0, self._kind, own), (size, 1))
         gpus = np.tile(self._gpus, (size, 1))

@@ -28,9 +28,7 @@ class Scheduler(Protocol):
     elastic: ClassVar[bool] = False
 
     def on_round(self, state: State) -> Assignment:
-        """Return the GPUs of jobs from now on. Jobs that have GPUs now and are missing in the result are
-        preempted.
-        """
+        """Return the GPUs of jobs from now on. A job with GPUs that is missing in the result is preempted."""
         ...
 
     def wake_s(self, state: State, given: Assignment) -> float:  # noqa: ARG002 - most policies need none

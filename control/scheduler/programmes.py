@@ -42,9 +42,7 @@ class Demand:
     able: Flags
 
     def fits(self) -> Flags:
-        """Return the types on which a job can have a share, bool[n, r]: it can run there, and its gang
-        fits.
-        """
+        """Return the types on which a job can run and its gang fits, bool[n, r]."""
         fits: Flags = self.able & (self.gpus[:, None] <= self.capacity)
         return fits
 

@@ -1,7 +1,7 @@
-"""Carries shares of time of units out in rounds: the unit that is furthest behind its share goes first.
+"""Carries out shares of GPU time in rounds: the unit that is furthest behind its share goes first.
 
 For: the policies of space sharing (pairs). It is Gavel's mechanism of rounds (Narayanan et al., OSDI 2020,
-section 5 and code) with units in place of jobs: a job runs once in a round, alone or beside another. GPUs
+section 5 and code). A unit is one job, or two that share GPUs. A job runs at most once in a round. GPUs
 that no share takes go to jobs that wait, each alone. When one job of a unit ends, the other job continues
 alone. Not for: the shares.
 """
@@ -20,9 +20,7 @@ from control.scheduler.ports import Scheduler
 
 
 class SharedRounds(Scheduler):
-    """Carries out a policy's shares of time in rounds, as `gavel.Rounds` does, with units in place of
-    jobs.
-    """
+    """Carries out a policy's shares of time in rounds, as `gavel.Rounds` does, with units for jobs."""
 
     def __init__(
         self,
@@ -41,9 +39,7 @@ class SharedRounds(Scheduler):
         """Type on which each unit was given GPUs in the last answer, −1 for none."""
 
     def on_round(self, state: State) -> Assignment:
-        """Return the units of the next round. Shares are computed again after an arrival, an end or a
-        fault.
-        """
+        """Return the next round's units. After an arrival, an end or a fault, shares are computed again."""
         self._account(state)
         present = np.sort(state.job)
         changed = not (np.array_equal(state.up, self._up) and np.array_equal(present, self._jobs))

@@ -81,9 +81,7 @@ class Tiresias(Scheduler):
         self._next_s, self._settled = compiler(next_s), compiler(settled)
 
     def wake_s(self, state: State, given: Assignment) -> float:
-        """Return the time at which the next running job drops a queue, or the next waiting job is promoted,
-        s.
-        """
+        """Return when the next running job drops a queue, or the next waiting job is promoted, s."""
         self._base = state.grown(self._base)
         wake_s: float = self._next_s(
             state.now_s, state.job, state.held.row, state.attained_gpu_s, state.ran_s, state.idle_since_s,

@@ -238,9 +238,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int | float:
-    """Return a whole number; a number that is far too large becomes a float, which takes any number of
-    digits.
-    """
+    """Return a whole number, as a float if it is far too large."""
     return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 

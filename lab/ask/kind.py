@@ -67,7 +67,7 @@ class Kind(Protocol):
     sections: keys that mark a scenario file as this kind; a scenario has exactly one of them
     paths: dotted keys whose values may be paths, relative to the scenario file
     policies: its own policies, which have no parameters; empty if the policies are the allocators
-    group: sort of the user's own policies that its scenarios may name (twinbed.own.PORTS), "" for none
+    group: key of twinbed.own.PORTS for the user's own policies that its scenarios may name; "" for none
     tables, optional_tables: names of the tables that every run stores, and that some runs store
     told_by: role of an input in a manifest → the condition with the same content in words
     processes: usual number of processes that run in parallel; None: the number of CPUs
@@ -123,7 +123,7 @@ class Kind(Protocol):
         }
 
     def legend(self, runs: Sequence[Run]) -> str:
-        """Return a line that explains the table of these runs, or ""."""
+        """Return a line that explains the columns of the table of these runs; "" if none is needed."""
         return ""
 
     def notes(self, runs: Sequence[Run]) -> list[str]:
@@ -152,9 +152,7 @@ class Kind(Protocol):
         raise ScenarioError(f"run {run.id}: a run with {self.title} keeps no timeline")
 
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:
-        """Return the number of labels whose progress `validate` reports: the twin's runs, and each repeat on
-        this machine.
-        """
+        """Return the number of labels with progress in `validate`: the twin's runs, and each repeat here."""
         from lab.ask.scenario import expand
 
         return len(expand(scenario)) * (1 + repeats)

@@ -76,7 +76,7 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _nothing_twice(self) -> Scenario:
         if len(set(self.policies)) < len(self.policies) or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("policies and seeds must not repeat")
+            raise ValueError("a policy or a seed is given twice; give it once")
         return self
 
     def derived(self, calibration: Calibration) -> dict[str, Any]:  # noqa: ARG002 - pillars use it
@@ -150,9 +150,7 @@ def load(path: str | Path) -> Scenario:
 
 
 def build(raw: dict[str, Any], where: str = "scenario") -> Scenario:
-    """Return the checked scenario of plain data, with its variants checked, too. Errors begin with
-    `where`.
-    """
+    """Return the checked scenario of plain data and its variants. Errors begin with `where`."""
     scenario = _validated(raw, where)
     variants(scenario, where)
     return scenario
@@ -184,9 +182,7 @@ def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Sce
 
 
 def with_overrides(scenario: Scenario, assignments: Sequence[str], option: str = "--set") -> Scenario:
-    """Return the scenario with `KEY=VALUE` assignments applied in order, with its variants checked, too. See
-    `changed`.
-    """
+    """Return the scenario after `KEY=VALUE` assignments in order, checked. See `changed`."""
     made = changed(scenario, assignments, option)
     variants(made, option)
     return made
@@ -213,9 +209,7 @@ def changed(scenario: Scenario, assignments: Sequence[str], option: str) -> Scen
         vary.pop(key, None)
         for other in vary:
             if f"{other}.".startswith(f"{key}.") or f"{key}.".startswith(f"{other}."):
-                raise ScenarioError(
-                    f"{where}: would be overwritten, {other} varies; set {other} or vary.{other}"
-                )
+                raise ScenarioError(f"{where}: vary sets {other}; set {other} or vary.{other} instead")
         if (
             "." not in key
             and key not in any_kind().model_fields
@@ -249,9 +243,7 @@ def paths_in(scenario: Scenario) -> dict[str, str]:
 
 
 def with_paths(scenario: Scenario, places: Mapping[str, str]) -> Scenario:
-    """Return the scenario that reads the same files at other paths. places: path → path with the same
-    content.
-    """
+    """Return the scenario with other paths of the same files. places: path → path of equal content."""
     for key, path in paths_in(scenario).items():
         if places.get(path, path) != path:
             scenario = _with(scenario, key.split("."), path, places[path])

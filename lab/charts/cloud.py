@@ -97,7 +97,7 @@ def _points(base: alt.Chart, x: alt.X, y: alt.Y) -> alt.Chart:
         order=alt.Order("rank:Q", sort="descending"),
         tooltip=[
             alt.Tooltip("configuration:N", title="configuration"),
-            alt.Tooltip("place:N", title="it is"),
+            alt.Tooltip("place:N", title="group"),
             alt.Tooltip("rank:Q", title="rank"),
             alt.Tooltip("time_h:Q", title="time (h)", format=".3~g"),
             alt.Tooltip("time_low_h:Q", title="from (h)", format=".3~g"),
@@ -163,7 +163,7 @@ def trials(
             alt.Tooltip("job_h:Q", title="job's time (h)", format=".3~g"),
             alt.Tooltip("job_usd:Q", title="job's cost ($)", format=".3~g"),
             alt.Tooltip("spent_usd:Q", title="trial's cost ($)", format=".3~g"),
-            alt.Tooltip("why:N", title="because"),
+            alt.Tooltip("why:N", title="reason"),
         ],
     )
     return alt.LayerChart(

@@ -245,10 +245,9 @@ def _marks(frame: pd.DataFrame, titles: Sequence[str]) -> alt.Chart:
 
 
 def by_fault_length(frame: pd.DataFrame) -> alt.FacetChart:
-    """Draw how long a job stands still over the length of a fault, a panel for each NCCL. A line ends where
-    the job dies.
+    """Draw how long a job stands still over the length of a fault, one panel per version of NCCL.
 
-    Columns: nccl, scheme, fault_s, wait_s (s; NaN: it dies).
+    Columns: nccl, scheme, fault_s (s), wait_s (s; NaN: the job dies). A line ends where the job dies.
     """
     log = alt.Scale(type="log")
     lines = (

@@ -112,9 +112,9 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
             color=named("what", _LOOKS, columns=2),
             tooltip=[
                 _POLICY,
-                alt.Tooltip("what:N", title="it is"),
-                alt.Tooltip("place:N", title="in"),
-                alt.Tooltip("reason:N", title="because"),
+                alt.Tooltip("what:N", title="state"),
+                alt.Tooltip("place:N", title="place"),
+                alt.Tooltip("reason:N", title="reason"),
                 *_SPAN,
             ],
         )

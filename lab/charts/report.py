@@ -84,23 +84,23 @@ def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
         ]
         yield Figure(
             f"Latency over time{of}",
-            f"Of the requests that came in the same {width:g} s: 1 % took longer than the upper lines, half "
-            "of them longer than the lower ones. Requests without an answer count: a triangle means at "
-            "least so long, because they still had none when the run ended.",
+            f"1 % of the requests that came in the same {width:g} s took longer than the upper lines, half "
+            "of them longer than the lower ones. Requests without an answer count: a triangle is a lower "
+            "bound, because they still waited when the run ended.",
             alt.vconcat(*charts),
         )
         frame = series.by_run(looks, [services.latency_distribution(look.run) for look in looks])
         chart = services_drawing.latency_distribution(frame, looks).properties(width=2 * _WIDTH, height=240)
         yield Figure(
             f"All latencies{of}",
-            "Share of all requests that were answered within so long: further left is faster, and a line "
-            "that ends below 100 % left the rest without an answer.",
+            "Share of all requests that were answered within a latency. Further left is faster. A line that "
+            "ends below 100 % leaves the rest without an answer.",
             chart,
         )
     yield Figure(
         f"Throughput{of}",
-        "Lines: answers given a second. Grey: what clients asked for. Below the grey: work that piles up or "
-        "is lost; above it: work that was late.",
+        "Lines: answers a second. Grey: requests a second. A line below the grey means that requests pile up "
+        "or are lost. A line above it means that late requests are answered.",
         services_drawing.throughput(frames, looks, hover=False).properties(width=2 * _WIDTH, height=170),
     )
 

@@ -133,8 +133,8 @@ def fates(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
             order="order:Q",
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
-                alt.Tooltip("fate:N", title="became"),
-                alt.Tooltip("share:Q", title="of all requests", format=".2%"),
+                alt.Tooltip("fate:N", title="outcome"),
+                alt.Tooltip("share:Q", title="share of all requests", format=".2%"),
             ],
         )
     )
@@ -156,7 +156,7 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
             y=left("share", "Share of requests", percent=True, scale=alt.Scale(domain=[0, 1])),
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
-                alt.Tooltip("share:Q", title="share at most so late", format=".2%"),
+                alt.Tooltip("share:Q", title="share within the latency", format=".2%"),
                 alt.Tooltip("latency:N", title="latency"),
             ],
             order="share:Q",
@@ -198,8 +198,8 @@ def waiting(frame: pd.DataFrame) -> alt.Chart:
             tooltip=[
                 alt.Tooltip("service:N", title="service"),
                 alt.Tooltip("of:N", title="requests"),
-                alt.Tooltip("does:N", title="it"),
-                alt.Tooltip("text:N", title="for"),
+                alt.Tooltip("does:N", title="activity"),
+                alt.Tooltip("text:N", title="time"),
             ],
         )
     )
@@ -233,7 +233,7 @@ def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.Laye
             ),
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
-                alt.Tooltip("what:N", title="of"),
+                alt.Tooltip("what:N", title="resource"),
                 alt.Tooltip("per_hour:Q", title=f"{currency} an hour", format=",.4f"),
                 alt.Tooltip("per_million:Q", title=f"{currency} a million answers, in all", format=",.4f"),
             ],

@@ -23,9 +23,7 @@ CLOCK_FROM_S = 1e9
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Return a number rounded to `digits` significant digits: `1,520` and `0.0000152`, never with an
-    exponent.
-    """
+    """Return a number with `digits` significant digits and no exponent: `1,520`, `0.0000152`."""
     if not math.isfinite(value):
         return "" if math.isnan(value) else "∞"
     return f"{Decimal(f'{value:.{digits}g}'):,f}"

@@ -138,7 +138,7 @@ def _twice(spec: PolicySpec) -> Iterator[str]:
             np.array_equal(this, other) for this, other in zip(first, second, strict=True)
         )
         if not same:
-            raise BrokenPromiseError(f"history {seed}: other decisions the second time")
+            raise BrokenPromiseError(f"history {seed}: a second run decides differently")
         yield f"{seed + 1} histories"
 
 
@@ -163,9 +163,7 @@ def _history(allocator: Allocator, seed: int, *, spoil: bool = False) -> list[An
 
 
 def _imports(mine: Own) -> list[Finding]:
-    """Return the finding on a file's imports, which must not be of clocks, sockets or randomness. A package
-    has no finding.
-    """
+    """Return the finding on a file's imports (clocks, sockets, randomness); a package has none."""
     if not mine.place:
         return []
     names = set()
@@ -216,7 +214,7 @@ def _scheduler(mine: Own, told: Told) -> Iterator[str]:
             except InvariantError:  # the twin has nothing left to wait for
                 raise BrokenPromiseError(f"cluster {seed}: jobs wait and never run") from None
         if not np.array_equal(ends[0], ends[1]):
-            raise BrokenPromiseError(f"cluster {seed}: other ends the second time")
+            raise BrokenPromiseError(f"cluster {seed}: jobs end at other times in a second run")
         yield f"{seed + 1} clusters of {count} jobs"
 
 
@@ -241,5 +239,5 @@ def _spot(mine: Own, told: Told) -> Iterator[str]:
                 f"market {seed}: {late} of 4 jobs end late; control.market.ports.Guard helps"
             )
         if not np.array_equal(first.cost_usd, second.cost_usd):
-            raise BrokenPromiseError(f"market {seed}: another cost the second time")
+            raise BrokenPromiseError(f"market {seed}: a second run costs another amount")
         yield f"{seed + 1} markets of 4 jobs"

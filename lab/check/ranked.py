@@ -68,7 +68,7 @@ def rankings(make: Own) -> Iterator[str]:
                 why = str(error)
                 continue
             answered += 1
-            problem = _problem(asked, first) or ("another ranking the second time" if first != second else "")
+            problem = _problem(asked, first) or ("a second run ranks differently" if first != second else "")
             if problem:
                 raise BrokenPromiseError(f"question {number}: {problem}")
         yield f"{answered} rankings of {2 * number + 2} questions"
@@ -106,7 +106,7 @@ def searches(make: Own) -> Iterator[str]:
         for ok in (True, False):
             took = [_searched(make.make(), request, time_s, ok, f"search {number}: ") for _ in range(2)]
             if took[0] != took[1]:
-                raise BrokenPromiseError(f"search {number}: other trials the second time")
+                raise BrokenPromiseError(f"search {number}: a second search tries other candidates")
         yield f"{2 * number + 2} searches of {len(request.candidates)} candidates"
 
 
@@ -119,9 +119,9 @@ def _searched(
         step = search.propose(observed)
         at = step.best if isinstance(step, Stop) else step.candidate
         if not 0 <= at < len(price) or not allowed[at]:
-            raise BrokenPromiseError(f"{where}candidate {at} is not there or above the price per hour")
+            raise BrokenPromiseError(f"{where}candidate {at} does not exist, or is above the price per hour")
         if not step.reason:
-            raise BrokenPromiseError(f"{where}no reason")
+            raise BrokenPromiseError(f"{where}the step has no reason")
         if isinstance(step, Stop):
             return [*observed.candidate.tolist(), at]
         if at in observed.candidate:
@@ -138,7 +138,7 @@ def readings(mine: Own, sample: Path) -> Iterator[str]:
     except TraceError as error:
         raise BrokenPromiseError(f"it does not read {sample.name}: {error}") from None
     if not _same(first, second):
-        raise BrokenPromiseError(f"{sample.name}: another trace the second time")
+        raise BrokenPromiseError(f"{sample.name}: a second reading gives another trace")
     if read_user_bytes(sample, _MOST_SAMPLE_BYTES, TraceError) != content:
         raise BrokenPromiseError(f"{sample.name}: it changed the file")
     yield f"{sample.name}: {len(first.containers)} containers, {len(first.present)} intervals"

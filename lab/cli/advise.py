@@ -71,7 +71,7 @@ def advise(
     risk: Annotated[
         str, option("SHARE", "Largest accepted share of throttled periods, e.g. 5% or 0.05.")
     ] = "5%",
-    seeds: Annotated[int, option("N", "Number of replays with other bursts.", min=1, max=20)] = 2,
+    seeds: Annotated[int, option("N", "Number of replays, each with other bursts.", min=1, max=20)] = 2,
     price: PriceOption = None,
     hosts: Annotated[
         int | None,
@@ -83,7 +83,7 @@ def advise(
         ),
     ] = None,
     host_cores: Annotated[float | None, option("CORES", "Cores of each host.", show_default=False)] = None,
-    out: Annotated[Path | None, option("FILE", "Write the advice, for twinbed apply (.json).")] = None,
+    out: Annotated[Path | None, option("FILE", "Write the advice here (.json), for twinbed apply.")] = None,
     as_: Annotated[
         As | None,
         option("|".join(As), "Write settings in this format, for rows whose verdict is not leave.", "--as"),

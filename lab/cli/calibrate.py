@@ -36,7 +36,7 @@ def calibrate(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Measure this machine: limits, control loop, throttling and service program, failover, jobs.
+    """Measure this machine's delays and speeds, which the twin needs, and write them to a calibration file.
 
     Needs root and cgroups, and a machine with nothing else to do. A scenario uses the file by `calibration:`.
     """

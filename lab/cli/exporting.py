@@ -47,9 +47,7 @@ def place(text: str | None) -> Place | None:
 
 @contextmanager
 def exported(read: Callable[[], list[Series]], where: Place | None) -> Iterator[None]:
-    """Serve the result of `read` inside the block, for a program without a loop. Raise the errors of
-    `served`.
-    """
+    """Serve the result of `read` inside the `with` block. Raises the errors of `served`."""
     if where is None:
         yield
         return

@@ -28,14 +28,15 @@ def ladder(
         str,
         option(
             "GPU=FACTOR,…",
-            "Speed of your job on other GPUs; the reference is 1. Only these GPUs are then taken. "
-            "Default: all, modelled.",
+            "Speed of your job on other GPUs, relative to the reference; only these are used. "
+            "Default: all GPUs, with modelled speeds.",
         ),
     ] = "",
-    restart: Annotated[str, option("TIME", "Time of every start, including repeated work.")] = "10m",
+    restart: Annotated[str, option("TIME", "Time that every start takes, including repeated work.")] = "10m",
     checkpoint_gb: Annotated[float, option("GB", "Size of the checkpoint.", min=0.0, callback=usable)] = 0.0,
     egress: Annotated[
-        float, option("USD", "Price of moving it to another region, $/GB.", min=0.0, callback=usable)
+        float,
+        option("USD", "Price of moving the checkpoint between regions, $/GB.", min=0.0, callback=usable),
     ] = 0.09,
     deadline: Annotated[
         str | None,
@@ -45,7 +46,7 @@ def ladder(
         Path | None,
         option(
             "FILE",
-            "Several jobs in place of --work (CSV: name, arrival_h, work_h, deadline_h), at the last step.",
+            "Several jobs in place of --work (CSV: name, arrival_h, work_h, deadline_h); step dynamic only.",
         ),
     ] = None,
     budget: Annotated[
@@ -56,7 +57,7 @@ def ladder(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Show what a job of one GPU would have cost, from one GPU type at home to moving across clouds.
+    """Show what a job on one GPU would have cost at each step from a fixed GPU type to moves across clouds.
 
     The steps are baseline, gpu_type, packed (larger machines, at the price of one GPU), multi_cloud (other
     regions and clouds, chosen once) and dynamic (chosen again at every interval). The exit code is 1 if no

@@ -61,8 +61,8 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     name="twinbed",
-    help="Ask what-if of the infrastructure under AI workloads: record a workload, replay it under other "
-    "policies, compare.",
+    help="Ask 'what if' about the infrastructure under AI workloads: record a workload, replay it under "
+    "other policies, compare.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

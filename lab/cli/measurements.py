@@ -13,7 +13,7 @@ import typer
 from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option
 from lab.runs.formats import Column, Record, Result
 
-app = typer.Typer(no_args_is_help=True, help="The database of past runs for recommenders.")
+app = typer.Typer(no_args_is_help=True, help="Import and list the past runs that recommenders learn from.")
 _PathOption = Annotated[
     Path | None,
     option(

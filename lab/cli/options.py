@@ -39,9 +39,7 @@ def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
 
 
 def flag(name: str, text: str, **more: Any) -> Any:
-    """Return an option of a verb that has no value, or whose values are described in its help. See
-    `option`.
-    """
+    """Return an option of a verb without a value, or with values that its help describes. See `option`."""
     return typer.Option(name, help=text, **more)
 
 

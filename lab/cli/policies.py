@@ -64,7 +64,7 @@ def policies(
 @app.command()
 def show(
     name: Annotated[
-        str | None, argument("[NAME|FILE.py:CLASS]", "Only this. Default: all policies of containers.")
+        str | None, argument("[NAME|FILE.py:CLASS]", "The policy. Default: all policies for containers.")
     ] = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,

@@ -229,7 +229,7 @@ def step(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Predict the step time of a language model on any number of GPUs, from probes and other runs."""
+    """Predict the step time of a language model on any number of GPUs, from probes and runs of other jobs."""
     from lab.cloud.input import step_file
     from twin.cloud.steptime import StepTimes
 

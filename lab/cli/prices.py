@@ -21,7 +21,7 @@ from twinbed.text import counted
 if TYPE_CHECKING:
     import pandas as pd
 
-app = typer.Typer(no_args_is_help=True, help="The catalogue of instance types and their prices.")
+app = typer.Typer(no_args_is_help=True, help="List and update the prices of instance types, and replay them.")
 app.command("ladder")(ladder)
 _PRICE = (
     Column("market", "market"),
@@ -53,7 +53,7 @@ _MarketOption = Annotated[str | None, option("on-demand|spot", "Only these price
 _CatalogueOption = Annotated[
     Path | None, option("FILE", "Your own table, CSV or Parquet, in place of the rest.", "--catalogue")
 ]
-_TopOption = Annotated[int | None, option("N", f"Rows. Default: all; in a table, {_SHOWN}.", "--top", min=1)]
+_TopOption = Annotated[int | None, option("N", f"Rows. Default: all; {_SHOWN} in a table.", "--top", min=1)]
 
 
 @app.command("list")
@@ -144,9 +144,7 @@ def update(
 
 
 def _of(rows: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
-    """Return the rows with these values. Raises ScenarioError with the nearest known value for an unknown
-    one.
-    """
+    """Return the rows with these values. Raises ScenarioError that names the nearest known value."""
     from difflib import get_close_matches
 
     told = options = ""

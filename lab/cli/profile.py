@@ -54,12 +54,13 @@ def profile(
     stalls: Annotated[
         bool,
         flag(
-            "--stalls", "Show instead what interconnect, CPU, disk and network cost the job, beside the twin."
+            "--stalls",
+            "Measure the stalls of interconnect, CPU, disk and network instead, beside the twin's.",
         ),
     ] = False,
     types: Annotated[str, option("A,B,…", "Instance types that --stalls emulates.")] = "n1-standard-4",
     region: Annotated[
-        str, typer.Option(help="Region of their prices.", envvar=config.VARIABLES["region"])
+        str, typer.Option(help="Region of the prices.", envvar=config.VARIABLES["region"])
     ] = "us-central1",
     user: UserOption = None,
     env: EnvOption = None,
@@ -69,9 +70,9 @@ def profile(
     """Run a training job on this machine for a short while, and record its resource use and the time of its
     steps.
 
-    One master and some workers each get a cgroup and a network of their own. The script needs no change. With
-    --stalls, all processes are workers of emulated types, with and without shaped links, on samples from
-    memory and from files; the page cache of this machine is dropped. Needs root and cgroups.
+    One master and some workers each get a cgroup and a network of their own. The script needs no change.
+    --stalls runs workers of emulated types with and without shaped links, and on samples from memory and from
+    files. It drops this machine's page cache. Needs root and cgroups.
     """
     from lab.ask import shipped
     from lab.cloud.input import job_file, local_run_file

@@ -57,34 +57,34 @@ def recommend(
         str | None,
         option(
             "N,N,…",
-            "Batch sizes per worker to choose among. Default: the job's own; with scavenger, a quarter "
-            "to eight times it.",
+            "Batch sizes per worker to choose among. Default: the job's own; with --method scavenger, a "
+            "quarter to eight times it.",
         ),
     ] = None,
     server: Annotated[
         str,
         option(
             "TYPE,…|auto",
-            "Type of a parameter server; of several, or of all (auto), the one with the largest "
-            "bandwidth that the budget per hour pays for. Default: none.",
+            "Type of a parameter server. If several or auto (all), the type with the largest bandwidth "
+            "within --budget-per-hour. Default: no server.",
         ),
     ] = "",
     method: Annotated[
-        str, option("NAME", f"One of {', '.join(RECOMMENDERS)}, spotdnn, or your own.")
+        str, option("NAME", f"Recommender: {', '.join(RECOMMENDERS)}, spotdnn, or your own.")
     ] = "transfer",
     loss: Annotated[
         float | None, option("LOSS", "Loss to reach, for --method spotdnn.", callback=usable)
     ] = None,
     from_loss: Annotated[
-        float | None, option("LOSS", "Present loss, to plan again with --running.", callback=usable)
+        float | None, option("LOSS", "Present loss, if the job has begun; with --running.", callback=usable)
     ] = None,
     running: Annotated[
-        str | None, option("TYPE=N,…", "Workers left after a revocation, for --method spotdnn.")
+        str | None, option("TYPE=N,…", "Workers that still run after a revocation, for --method spotdnn.")
     ] = None,
     catalogue: Annotated[
         Path | None,
         option(
-            "FILE", "Your own prices, CSV or Parquet. Default: those that ship, and twinbed prices update."
+            "FILE", "Your own prices, CSV or Parquet. Default: the shipped ones and those of prices update."
         ),
     ] = None,
     measurements: Annotated[
@@ -98,7 +98,7 @@ def recommend(
         bool,
         flag(
             "--shipped-runs/--no-shipped-runs",
-            "Whether the shipped table of measured jobs counts as past runs, too.",
+            "Use the shipped table of measured jobs as past runs, too.",
         ),
     ] = True,
     search: Annotated[
@@ -113,12 +113,12 @@ def recommend(
         Backend,
         option(
             "testbed|twin|gcloud",
-            "Where --search runs trials: types emulated here (root), a rehearsal, or Google Cloud.",
+            "Where --search runs trials: emulated types here (root), the twin, or Google Cloud.",
         ),
     ] = Backend.TESTBED,
     trials: Annotated[int, option("N", "Most trials of --search.", min=1)] = 12,
     trial_limit: Annotated[
-        str, option("TIME", "Lease of a trial: its instances then end by themselves.")
+        str, option("TIME", "Lease of a trial: after this time its instances end by themselves.")
     ] = "30m",
     cap: Annotated[
         float | None, option("USD", "Largest cost of all trials of --search.", callback=positive)

@@ -81,7 +81,7 @@ def reserve(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Say which users stay in a cluster that they reserve together, and on what terms all would.
+    """Say which users would stay in a cluster that they reserve together, and on what terms all would stay.
 
     A user leaves if the mean wait is too long, or if the same use is cheaper on demand. Those who stay then
     share the bill, and may leave, too. Jobs run first come, first served.

@@ -81,7 +81,7 @@ _CONTAINERS, _FABRIC = "containers", "fabric"
 _LIVE, _LEFT, _UNSEEN = "live", "left over", "owner not visible"
 
 app = typer.Typer(
-    help="The real testbed on this machine: examine, set up, watch and remove it.", no_args_is_help=True
+    help="Examine, set up, watch and remove the real testbed on this machine.", no_args_is_help=True
 )
 
 

@@ -59,8 +59,8 @@ def fault(
     """Impair a link of a fabric that is up: take its carrier, drop all packets, or drop a share of them.
 
     Without --flap, --at and --for, the command returns, and the link stays impaired until --clear. With one
-    of them, the command waits, and repairs the link at its end, also if it is ended. The `impairments` of a
-    plan have the same keys.
+    of them, the command waits and repairs the link before it ends, even after Ctrl-C. A plan's `impairments`
+    have the same keys.
     """
     from lab.ask.problems import validated
     from lab.fabric.real.impairments import ImpairmentFile, impairment

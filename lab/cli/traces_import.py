@@ -93,15 +93,15 @@ def chakra(
     out: ScenarioOut,
     ranks: Annotated[
         int | None,
-        option("N", "Ranks of the job. Default: what the trace says of its process groups.", min=1),
+        option("N", "Number of ranks of the job. Default: the size of the trace's process groups.", min=1),
     ] = None,
     iterations: IterationsOption = 1000,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Read a data-parallel training job from MLCommons Chakra's execution trace, as from the profiler's.
+    """Read a data-parallel training job from a Chakra execution trace (MLCommons), and write a scenario.
 
-    A trace without begins is played by its dependencies. Without ProfilerStep it counts as one iteration.
+    Without begin times, dependencies decide when a node begins. Without ProfilerStep, it is one iteration.
     """
     from lab.runs.files import check_place
     from traces.readers.chakra import read

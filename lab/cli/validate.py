@@ -29,7 +29,7 @@ from lab.cli.options import (
 
 _CALIBRATION = Path("calibration.toml")
 _DISAGREE = 1
-"""Exit code if fewer comparisons agree than the aim."""
+"""Exit code if the share of comparisons that agree is below the aim."""
 
 
 def validate(
@@ -52,7 +52,7 @@ def validate(
     """Run a scenario on the twin and on this machine, and print the twin's error beside the machine's spread.
 
     For a scenario with a fabric, each repeat causes its fault 20 times on a real fabric. Needs root, and
-    cgroups or FRR. The exit code is 1 if fewer comparisons agree than the aim.
+    cgroups or FRR. The exit code is 1 if the share of comparisons that agree is below the aim.
     """
     from lab import kinds
     from lab.ask.scenario import with_overrides

@@ -46,7 +46,7 @@ def whatif(
         float | None, option("SECONDS", "Skip this time at the start of the trace.", min=0)
     ] = None,
     end: Annotated[
-        float | None, option("SECONDS", "Stop this time after the start of the trace.", callback=positive)
+        float | None, option("SECONDS", "Replay up to this time of the trace.", callback=positive)
     ] = None,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,

@@ -103,7 +103,7 @@ class LogInput(Section):
 
     path: str = Field(description="Path of the log, relative to the scenario file.")
     format: Literal["philly", "alibaba-gpu-2023", "swf", "sacct", "csv", "kubernetes", "surf"]
-    """Its format; docs/how-to/ask-about-a-cluster.md describes them."""
+    """Format of the log; docs/how-to/ask-about-a-cluster.md describes them."""
     skip: int = Field(default=0, ge=0, description="Number of jobs at its start that are left out.")
     count: int | None = Field(default=None, ge=1, description="Number of jobs that are used; null: all.")
     stretch: PositiveFloat = 1.0
@@ -225,7 +225,7 @@ class ClusterInput(Section):
     forks jobs. An assumption."""
     round_s: PositiveFloat = Field(default=360.0, description="Length of a scheduler's round, s.")
     at_events: bool = True
-    """Schedulers that can decide at each arrival, end and fault; false: all decide in rounds."""
+    """Schedulers that can decide at each arrival, end and fault do so; false: all decide in rounds."""
     restart_s: NonNegativeFloat = 30.0
     """Time without progress after a job's servers changed, s. An assumption."""
     checkpoint_s: PositiveFloat = 600.0

@@ -219,7 +219,7 @@ def _number(text: str, whole: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise BackendError(f"the cluster says {printable(whole[:50])!r}, which is no quantity")
+        raise BackendError(f"the API server says {printable(whole[:50])!r}, which is no quantity")
     return number
 
 

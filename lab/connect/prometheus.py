@@ -44,7 +44,7 @@ MOST_BYTES = 256 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list from a server. data: its entries; warnings: the server's warnings."""
+    """An answer of Prometheus whose `data` is a list. warnings: the server's warnings."""
 
     data: list[object]
     warnings: tuple[str, ...]
@@ -165,7 +165,7 @@ def window_of(question: HistoryQuestion) -> Window:
     start, end = floor(question.start_s / step_s + 1e-6), floor(question.end_s / step_s + 1e-6)
     if not 0 < (end - start) * step_s <= LONGEST_S:
         raise ScenarioError(
-            f"--since: {question.end_s - question.start_s:g} s are no time from one step ({step_s:g} s) "
+            f"--since: {question.end_s - question.start_s:g} s; expected a time from one step ({step_s:g} s) "
             f"to {LONGEST_S / 86_400:g} days"
         )
     return Window(start * step_s, step_s, end - start)

@@ -182,8 +182,9 @@ def cores() -> int:
 def carried_out(
     work: Work[Any, Any], number: int, unit: Unit[Any], progress: Progress, places: Places | None = None
 ) -> Outcome[Any]:
-    """Do the work on a unit in this process and return how it ended. places: path of each file here; None:
-    the files' own paths."""
+    """Do a unit of work in this process. Return its result, or the error that it raised.
+
+    places: path of each file on this machine; None: the files' own paths."""
     began = time.monotonic()
     here = {file: file for file in unit.files} if places is None else places
     try:

@@ -43,7 +43,7 @@ def choose(*, running: bool) -> AdviceRequest | None:
     )
     place = st.container()
     risk = st.slider(
-        "Risk: most periods throttled (%)",
+        "Risk: largest share of throttled periods (%)",
         _LEAST_RISK,
         _MOST_RISK,
         5.0,
@@ -61,7 +61,7 @@ def choose(*, running: bool) -> AdviceRequest | None:
         asked = _history(source, request, running)
     # This comes last, because a field that is not drawn forgets its file.
     if (hosts is None) != (cores is None):
-        st.error("Give both, the number of hosts and the cores of each, or neither.")
+        st.error("Give both the number of hosts and the cores of each, or neither.")
         return None
     return asked
 

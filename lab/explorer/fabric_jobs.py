@@ -125,7 +125,7 @@ def show(job: str) -> None:
     if not asked:
         st.markdown(
             f"No {html.markdown(JOBS[job].lower())} is stored yet. Choose one on the left and press "
-            "**Run**: the same faults meet it under each scheme, and you see their cost. It takes "
+            "**Run**: it meets the same faults under each scheme, and you see their cost. It takes "
             "some seconds."
         )
         return

@@ -147,7 +147,7 @@ def _schemes(chosen: _Chosen) -> None:
             "(cx6-20.43)."
         )
     )
-    section("Where it breaks")
+    section("Where the fault is")
     st.altair_chart(charts.edge(*_drawn(chosen.topology, chosen.fault)))
 
 
@@ -165,8 +165,8 @@ def _card(scheme: Scheme, chosen: _Chosen) -> Card:
         "without packets",
         "the chosen scheme" if scheme is chosen.scheme else "",
         [
-            ("Lost out of the host for", duration(out_s)),
-            ("Lost towards it for", duration(in_s)),
+            ("Packets from the host lost for", duration(out_s)),
+            ("Packets to the host lost for", duration(in_s)),
             (
                 "RDMA sends again after",
                 duration(resumed_s) if np.isfinite(resumed_s) else "never: it gives up",
@@ -188,7 +188,7 @@ def _timeline(chosen: _Chosen) -> None:
             "what": story.what,
         }
     )
-    section("What follows")
+    section("What happens after the fault")
     # A phone has room for the last column only if its lines are wrapped: st.table does so.
     with st.container(height=_HIGHEST, border=False):
         st.table(rows, hide_index=True)
@@ -221,8 +221,8 @@ def _timers(chosen: _Chosen) -> None:
     for place, panel in zip(st.columns(2), charts.two_sides(pd.DataFrame(rows)), strict=True):
         place.altair_chart(panel)
     st.caption(
-        "Silent faults; median of the worse direction. Stalls of the machine are those measured on the "
-        "testbed (table stalls of the calibration)."
+        "Left: median gap at silent faults, in the worse direction. Right: healthy sessions that stalls of "
+        "the machine bring down; the stalls were measured on the testbed."
     )
 
 
@@ -251,7 +251,7 @@ def _ladder() -> None:
     if rows:
         st.altair_chart(charts.ladders(pd.DataFrame(rows)))
         st.caption(
-            "A fault that ends before a retransmission is survived then; one that outlasts them is not. "
-            "Rows: the version of NCCL from which these defaults hold, the queue pair's timeout, and its "
-            "retries."
+            "The queue pair goes on with the first retransmission after the fault's end. It gives up if the "
+            "fault outlasts all of them. Rows: the version of NCCL from which these defaults hold, the queue "
+            "pair's timeout, and its retries."
         )

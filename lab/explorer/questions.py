@@ -32,7 +32,8 @@ _LOOK_AGAIN_S = 30.0
 class Question:
     """Runs that differ in their policy alone.
 
-    key: its name in the address; title: for people; runs: ids, one per policy; made_at: of the newest run
+    key: its name in the address; title: shown to the visitor; runs: ids, one per policy;
+    made_at: when the newest run was made
     """
 
     key: str
@@ -43,12 +44,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """Shows the question whose runs a job has made. page: prefix of its names in the session."""
+    """Shows the question whose runs a job has made. page: prefix of the page's keys in the session."""
 
     page: str
 
     def take(self, status: Status) -> None:
-        """See session.Owner."""
+        """Keep the result of a job that is done, so that its question is shown next."""
         stored.clear()
         st.session_state[f"{self.page}_fresh"] = status.runs[:1]
 

@@ -164,7 +164,7 @@ def _why(entries: Sequence[Shown], name: str, window: tuple[float, float]) -> No
         st.markdown("**Why did the limit change here?**")
         st.html(html.why(present, changes))
         st.caption(
-            "How often the CPU limit was raised (↑) and lowered (↓) in this window, by the reason given."
+            "Number of times that the CPU limit was raised (↑) and lowered (↓) in this window, by reason."
         )
     else:
         st.caption("No policy changed the CPU limit in this window.")
@@ -206,7 +206,7 @@ def _key(quantity: str, kinds: set[str]) -> None:
     parts = ["Grey area: use. Coloured line: limit."]
     if quantity == "cpu":
         parts.append(
-            "Orange strip on the floor: throttled. Point at a chart for the reason of the limit, and narrow "
+            "Orange strip at the bottom: throttled. Point at a chart for the reason of the limit, and narrow "
             "the time window to see single changes."
         )
     marks = [

@@ -113,7 +113,7 @@ def take_finished() -> None:
     elif status.phase == "failed":
         fail(status.message)
     else:
-        st.session_state[_CANCELLED] = "Cancelled. Policies that were finished are stored, half a run is not."
+        st.session_state[_CANCELLED] = "Cancelled. Finished runs are stored; the run in progress is not."
 
 
 def show(so_far: Callable[[Status], object] = lambda _status: None) -> None:

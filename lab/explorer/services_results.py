@@ -73,9 +73,9 @@ def _latency(
     st.altair_chart(drawing.latency_over_time(answered, entries, key), key="latency")
     slow = f"{100 * (1 - services.PERCENTILES[key]):.0f} %"
     st.caption(
-        f"Of the requests that came in {html.markdown(_stretch(width))}, {html.markdown(slow)} took longer "
-        "than this. Requests without an answer count: a triangle means at least so long, because they still "
-        "had none when the run ended. Equal heights are equal factors. Point at a time to compare."
+        f"{html.markdown(slow)} of the requests that came in {html.markdown(_stretch(width))} took longer "
+        "than the line. Requests without an answer count: a triangle is a lower bound, because they still "
+        "waited when the run ended. The axis is logarithmic. Point at a time to compare."
     )
     downloads.clients(entries, frames)
 
@@ -88,19 +88,19 @@ def _throughput(entries: Sequence[Shown], frames: dict[str, pd.DataFrame]) -> No
     section("Throughput and failures")
     st.altair_chart(drawing.throughput(frames, entries), key="throughput")
     st.caption(
-        "Lines: answers given. Grey: what clients asked for, the same under every policy. A line below the "
-        "grey is work that piles up or is lost, above it is work that was late."
+        "Lines: answers. Grey: requests, the same under every policy. A line below the grey means that "
+        "requests pile up or are lost. A line above it means that late requests are answered."
     )
     lost = [cached.fates(look.run) for look in entries]
     if not any(len(frame) for frame in lost):
         st.caption("Every request was answered under every policy.")
         return
     st.altair_chart(drawing.failures(frames, entries), key="failures")
-    st.caption("Of the requests that came then, how many were never answered. Zero is what clients expect.")
+    st.caption("Share of the requests of that time that were never answered.")
     st.altair_chart(drawing.fates(series.by_run(entries, lost), entries), key="fates")
     st.caption(
-        "What became of them: *given up* and *turned away* are signs of too little CPU, *lost on the way* of "
-        "containers that were killed or restarted. A policy without a bar answered everything."
+        "Why requests got no answer: *given up* and *turned away* are signs of too little CPU, *lost on the "
+        "way* of containers that were killed or restarted. A policy without a bar answered everything."
     )
 
 
@@ -114,8 +114,8 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
         else:
             st.altair_chart(drawing.latency_distribution(frame, entries), key="latencies")
             st.caption(
-                "Share of all requests that were answered within so long. Further left is faster; a line "
-                "that ends below 100 % left the rest without an answer."
+                "Share of all requests that were answered within a latency. Further left is faster. A line "
+                "that ends below 100 % leaves the rest without an answer."
             )
     with right:
         section("Cost")
@@ -127,8 +127,8 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
         frame = series.by_run(limited, [services.costs(look.run) for look in limited])
         st.altair_chart(drawing.costs(frame, limited, currency), key="costs")
         st.caption(
-            f"{html.markdown(currency)} an hour for what is reserved (full colour: CPU, pale: memory), and "
-            "in brackets for a million answers: cheap is good only if the answers come."
+            f"{html.markdown(currency)} an hour for reserved CPU (full colour) and memory (pale). In "
+            "brackets: the price of a million answers."
         )
 
 
@@ -143,7 +143,7 @@ def _picked(entries: Sequence[Shown], key: str) -> Run:
 
 @fragment
 def _waiting(entries: Sequence[Shown]) -> None:
-    section("Whose waiting makes the slowest 1 %")
+    section("Where the slowest 1 % of requests wait")
     run = _picked(entries, "waiting_policy")
     try:
         found = cached.waiting(run)
@@ -167,8 +167,8 @@ def _by_service(entries: Sequence[Shown]) -> None:
         key="by_container",
     )
     st.caption(
-        "Most throttled first; click a heading to sort otherwise. Little slack and much throttling: the "
-        "limit is too low there. Much slack and no throttling: reserved in vain."
+        "Most throttled first; click a heading to sort otherwise. Little slack and much throttling mean that "
+        "the limit is too low. Much slack and no throttling mean that it is too high."
     )
     kinds = cached.by_kind(run)
     # The cells stay numbers, so that a click on a heading sorts them as such.
@@ -190,7 +190,7 @@ def _by_service(entries: Sequence[Shown]) -> None:
         height=min(470, 36 * (len(kinds) + 1) + 3),
         key="by_kind",
     )
-    st.caption("The same policy by what clients asked for: kinds differ in the services they go through.")
+    st.caption("The same policy by kind of request. Kinds go through different services.")
 
 
 def _columns(frame: pd.DataFrame) -> dict[str, Any]:

@@ -89,11 +89,11 @@ def _show_tuning(root: Path, drawn: Tuning) -> None:
     st.dataframe(pd.DataFrame(now.lines, columns=list(now.header)), hide_index=True)
     st.markdown("\n".join(f"- {html.markdown(note)}" for note in now.notes))
     if now.points:
-        section("What one figure costs in the other")
+        section("Trade-off between the two figures")
         frame = pd.DataFrame(now.points, columns=["x", "y", "label", "best"]).assign(line="trials")
         one, two = now.axes
         st.altair_chart(pareto(frame, "x", "y", (one, two)), key="tuning")
-        st.caption("Every trial with all seeds. No trial beats those on the line in both.")
+        st.caption("Each point is a trial with all seeds. No trial is better in both than one on the line.")
 
 
 def _readable(frame: pd.DataFrame, metrics: Sequence[Metric]) -> tuple[pd.DataFrame, list[Metric]]:
@@ -126,7 +126,7 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
         with st.expander(f"{counted(len(now.failures), 'unit')} failed"):
             st.dataframe(now.failures, hide_index=True)
     if now.frame.empty:
-        st.markdown("No run is noted down yet.")
+        st.markdown("No run has ended yet.")
         return
     metrics = {metric.key: metric for metric in kind.metrics()}
     picked = st.multiselect(

@@ -194,7 +194,7 @@ class PlanInput(Section):
     """Time to find a failure without inspection, s; at least the time that inspection needs."""
     switch_share: float = Field(default=0.2, ge=0, le=1)
     """Share of switches in failures of switches and cables; assumed."""
-    tiers: list[TierInput] = Field(default_factory=_tiers, description="Checkpoints.", min_length=1)
+    tiers: list[TierInput] = Field(default_factory=_tiers, description="Kinds of checkpoints.", min_length=1)
     intervals_s: dict[str, PositiveFloat] = Field(default_factory=dict)
     """Work between two saves by tier, s: `{remote: 1800.0}`. The other tiers have the first-order optimum for
     the failures that they serve."""
@@ -359,9 +359,7 @@ class FabricInput(Section):
 
 
 class FabricScenario(Scenario):
-    """A scenario about a fabric. Its policies are the schemes by which the fabric handles faults at its
-    edge.
-    """
+    """A scenario about a fabric. Its policies are the schemes that handle faults at its edge."""
 
     policies: list[PolicyText] = policies_by_default(
         [str(scheme) for scheme in Scheme if scheme not in BY_NCCL]

@@ -105,19 +105,19 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 class Index:
-    """The rows that a store keeps on its shelf, in files that are never changed."""
+    """Keeps a store's rows in files on its shelf. A file never changes; new rows get a new file."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
 
     def files(self) -> list[str]:
-        """Return the names of the files that this code has written; none if they cannot be listed."""
+        """Return the names of the files that this version of the code wrote; [] if they cannot be listed."""
         with suppress(StoreError, OSError):
             return [name for name in self._shelf.names() if name.startswith(_own())]
         return []
 
     def forget_others(self) -> None:
-        """Remove the files that other code has written, so that it reads all manifests again."""
+        """Remove the files that another version of the code wrote. That version then reads all manifests."""
         for name in self._shelf.names():
             if not name.startswith(_own()):
                 self._shelf.remove(name)
@@ -137,9 +137,7 @@ class Index:
         return frame
 
     def write(self, frame: pd.DataFrame, instead_of: Sequence[str]) -> bool:
-        """Store the rows in place of files. Return whether they are stored: a store may be read-only or
-        full.
-        """
+        """Store the rows in place of files. Return False if the store is read-only or full."""
         buffer = io.BytesIO()
         frame.to_parquet(buffer, index=False, compression="zstd")
         try:

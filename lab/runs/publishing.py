@@ -200,9 +200,7 @@ def _hidden(root: Path, kind: str, run_id: str) -> Path:
 
 @cache
 def machine() -> str:
-    """Return 8 digits that identify this machine until it is booted again. Its containers have the same
-    digits.
-    """
+    """Return 8 digits that identify this machine, and its containers, until it is booted again."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
@@ -211,9 +209,7 @@ def machine() -> str:
 
 
 def _is_left(entry: Path, elsewhere_s: float) -> bool:
-    """Return whether no process works on a hidden directory. The answer is only certain under the store's
-    lock.
-    """
+    """Return whether no process works on a hidden directory. It is certain only under the store's lock."""
     match = _HIDDEN.fullmatch(entry.name)
     if match is None or match["kind"] != "new":
         return match is not None
@@ -249,9 +245,7 @@ def _settle(root: Path, elsewhere_s: float) -> None:
 
 
 def _placed(former: Path, home: Path) -> Path | None:
-    """Return a former run to its place if that is free. Otherwise return its new path among the deleted
-    ones.
-    """
+    """Return a former run to its place, or else to a new path among the deleted ones."""
     place = _hidden(home.parent, "gone", home.name) if home.exists() else home
     former.rename(place)
     return None if place == home else place

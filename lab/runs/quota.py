@@ -38,7 +38,7 @@ class Quota:
             return int(shelf.read(_FILE))
         except ValueError:
             where = f"{self._store.location}/{_SHELF}/{_FILE}"
-            raise StoreError(f"{where}: no number; set the quota anew: twinbed runs quota SIZE") from None
+            raise StoreError(f"{where}: not a number; set it again: twinbed runs quota SIZE") from None
 
     def set(self, most: int | None) -> None:
         """Set the quota in bytes; None: no quota."""

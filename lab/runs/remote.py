@@ -363,9 +363,7 @@ def _stamp(text: bytes) -> str:
 
 
 def _made_s(about: Mapping[str, Any]) -> float:
-    """Return the time at which an object was made, s, by the storage's metadata; the present time if
-    unknown.
-    """
+    """Return when an object was made, s, by the storage's metadata; now if that is unknown."""
     made = about.get("LastModified") or about.get("created") or time.time()
     return made.timestamp() if isinstance(made, datetime) else float(made)
 

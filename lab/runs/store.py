@@ -48,7 +48,7 @@ def default_root() -> Path:
     """Return $TWINBED_STORE, else twinbed/runs in the user's data directory. Raises StoreError for a URL."""
     chosen = os.environ.get("TWINBED_STORE", "")
     if "://" in chosen:
-        raise StoreError(f"TWINBED_STORE={chosen}: a folder is needed here")
+        raise StoreError(f"TWINBED_STORE={chosen}: expected a folder, not a URL")
     return own_path("TWINBED_STORE", "runs")
 
 

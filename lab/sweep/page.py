@@ -102,7 +102,7 @@ def _front(frame: pd.DataFrame, varying: Sequence[str], one: Metric, two: Metric
     caption = (
         "Every point by two figures. No point beats those on the line in both; lower bounds are not on it."
     )
-    return "What one figure costs in the other", Figure("Pareto front", caption, drawn)
+    return "Trade-off between the two figures", Figure("Pareto front", caption, drawn)
 
 
 def _labels(frame: pd.DataFrame, keys: Sequence[str]) -> pd.Series:

@@ -58,12 +58,12 @@ def points(scenario: Scenario, vary: Sequence[str], table: Path | None) -> list[
     # Each point takes milliseconds to check.
     refuse_too_many(len(rows) * math.prod(map(len, varied.values())), scenario.name)
     if any("seeds" in keys for keys in (varied, rows[0][1], scenario.vary)):
-        raise ScenarioError(f"{scenario.name}: seeds are no key of a sweep; give them with --seeds")
+        raise ScenarioError(f"{scenario.name}: seeds cannot be varied; give them with --seeds")
     made: dict[tuple[Value, ...], Point] = {}
     for where, row in rows:
         twice = set(row) & set(varied)
         if twice:
-            raise ScenarioError(f"{where}: {min(twice)} is varied by --vary, too")
+            raise ScenarioError(f"{where}: {min(twice)} is also in --vary; give it once")
         base = changed(
             scenario.model_copy(update={"seeds": [0]}),
             [
@@ -101,7 +101,7 @@ def seeds(text: str) -> Sequence[int]:
 def seeds_of(given: Collection[Any], where: str) -> list[int]:
     """Return whole numbers as seeds. Raises ScenarioError, which begins with `where`."""
     if len(given) > MOST_SEEDS:
-        raise ScenarioError(f"{where}: more than {MOST_SEEDS:,} seeds")
+        raise ScenarioError(f"{where}: more than {MOST_SEEDS:,} seeds; give fewer")
     chosen = [
         int(seed)
         for seed in given

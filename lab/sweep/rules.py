@@ -96,7 +96,7 @@ def _number(text: str, where: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ScenarioError(f"{where}: {text} is no number") from None
+        raise ScenarioError(f"{where}: {text} is not a number") from None
 
 
 def unbeaten(costs: NDArray[np.float64]) -> NDArray[np.bool_]:

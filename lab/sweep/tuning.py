@@ -257,7 +257,7 @@ def best(question: Question, trials: Sequence[Trial]) -> Trial | None:
 
 
 def checked(question: Question, trial: Trial, store: RunStore, engine: Engine) -> Trial:
-    """Run the trial with as many other seeds, which were not used to choose it, and return it."""
+    """Run the trial with an equal number of seeds that did not choose it. Return it with their figures."""
     others = sorted({*range(2 * len(question.seeds))} - {*question.seeds})[: len(question.seeds)]
     return _measured(replace(question, seeds=others), [trial], others, store, engine)[0]
 

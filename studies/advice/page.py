@@ -89,15 +89,15 @@ def _answer(judged: list[Judged]) -> Iterator[str]:
     if own.with_memory:
         low, least = _lowest(judged)
         yield (
-            f"On {own.containers:.0f} containers that the first method had not seen, {free[0]} had no OOM "
-            f"event with twinbed's advice (aim: {100 * _AIM:g} %, {aim(_oom_free(own) >= _AIM)}), {free[1]} "
-            f"with krr's and {free[2]} with the VPA's, which sets no limits here; the set with the least is "
-            f"{low} with {100 * least:.1f} %."
+            f"With twinbed's advice, {free[0]} of {own.containers:.0f} containers that the first method had "
+            f"not seen had no OOM event (aim: {100 * _AIM:g} %, {aim(_oom_free(own) >= _AIM)}; least in "
+            f"{low}: {100 * least:.1f} %), {free[1]} with krr's and {free[2]} with the VPA's, which sets no "
+            "limits here."
         )
     throttled = f"{100 * limits.throttled / max(limits.limited, 1):.1f} %"
     yield (
-        f"It reserves {_against(own, krr)} money than krr's and {_against(own, vpa)} than the VPA's, and "
-        f"without CPU limits none of the three throttles; with limits ({LIMITS}) containers were throttled "
+        f"It reserves {_against(own, krr)} money than krr's and {_against(own, vpa)} than the VPA's. "
+        f"Without CPU limits none of the three throttles; with limits ({LIMITS}) containers were throttled "
         f"in {throttled} of their periods."
     )
     said = {
@@ -106,8 +106,8 @@ def _answer(judged: list[Judged]) -> Iterator[str]:
         for key in ("shared_late_s", "late_s")
     }
     yield (
-        f"On the same shared hosts for all, {said['shared_late_s']}; on hosts without any CPU to spare, "
-        f"where each container gets its request and no more, at most {said['late_s']}. "
+        f"On the same shared hosts for all, {said['shared_late_s']}; on hosts without CPU to spare, "
+        f"at most {said['late_s']}. "
         f"With the second half known, requests that cost less than both rivals' would leave "
         f"{_late(own, 'oracle_late_s')} late there."
     )

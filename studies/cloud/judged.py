@@ -63,7 +63,7 @@ def judged(log_off: Real, width: float | Real) -> Judged:
 
 
 def held(log_off: Mapping[str, Real]) -> dict[str, Judged]:
-    """Return the predictions of each workload with an interval from the errors on the other workloads."""
+    """Return each workload's predictions, with an interval from the errors on the other workloads."""
     result = {}
     for name, own in log_off.items():
         others = [part for other, part in log_off.items() if other != name]

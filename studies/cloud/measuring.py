@@ -119,9 +119,9 @@ def collect(
 
 
 def make(asked: Asked) -> int:
-    """Measure what the table lacks, for asked.minutes (default: 60), and print how many runs it holds.
+    """Measure the runs that the table lacks, for asked.minutes (default: 60). Print how many it holds.
 
-    asked.store: the table. asked.again: the second table, in another order.
+    asked.store: path of the table. asked.again: fill the second table, whose runs are in another order.
     """
     path = asked.store or (AGAIN if asked.again else TABLE)
     until_s = time.monotonic() + 60 * (60.0 if np.isinf(asked.minutes) else asked.minutes)

@@ -96,12 +96,12 @@ def document(held: Sequence[Profiled]) -> str:
     inside, network = worst[Stall.INTERCONNECT], [1 + share for share in worst[Stall.NETWORK]]
     jobs = len(list(JOBS.glob("*.yaml")))
     answer = (
-        f"In {len(held)} of our {jobs} jobs, the interconnect takes up to {inside[0]:.0%} of the time (twin: "
-        f"{inside[1]:.0%}), and the network makes {WORKERS} workers up to {network[0]:.1f} times as slow "
-        f"(twin: {network[1]:.1f}).",
+        f"In the {len(held)} measured ones of our {jobs} jobs, the interconnect takes up to {inside[0]:.0%} "
+        f"of the time (twin: {inside[1]:.0%}), and the network makes {WORKERS} workers up to "
+        f"{network[0]:.1f} times as slow (twin: {network[1]:.1f}).",
         f"The median error of the twin's times is {np.median(np.abs(errors)):.1%}.",
-        f"Jobs by the stall to fix first: {', '.join(f'{stall} {firsts[stall]}' for stall in Stall)}; none "
-        f"beyond noise: {firsts[None]}.",
+        f"Jobs by the stall to fix first: {', '.join(f'{stall} {firsts[stall]}' for stall in Stall)}; no "
+        f"stall beyond noise {firsts[None]}.",
     )
     heads = ("job", "stall", "verdict", "measured, s", "measured", "noise, s", "twin, s", "twin")
     figures_of_source = (

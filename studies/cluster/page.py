@@ -246,8 +246,8 @@ def document(made: Mapping[str, Mapping[str, Run]]) -> str:
     answer = (
         f"Of {near + far} figures of H1 to H5 and H7 that were run, {near} are within 10 % of the source's.",
         _order(made),
-        "Input differs: the published table of speeds has 17 of the source's 26 job types, and fewer jobs "
-        "came before those watched.",
+        "The inputs differ: the published table of speeds has 17 of the source's 26 job types, and fewer "
+        "jobs came before the watched ones.",
     )
     conditions = (
         "Figures of H1 to H5 and H7 are from Gavel's notebooks and H8 from a README. H9 is from an abstract, "

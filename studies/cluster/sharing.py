@@ -51,7 +51,7 @@ class Data:
         return Terms(machines, self.units, 1.0, discount, self.horizon_s, pricing, TOLERANCE)
 
     def machines(self, load: float) -> int:
-        """Return how many machines make this load."""
+        """Return the number of machines with which the jobs make this load."""
         hours = float(self.use.hours().sum())
         return max(round(hours * 3600 / (self.horizon_s * self.units * load)), 1)
 

@@ -86,9 +86,9 @@ def answer(means: Mapping[str, float]) -> tuple[str, ...]:
         [means[f"{key}@{policy}"] for key in ("missed", "reserved")] for policy in RIVALS
     )
     return (
-        f"Firm, which is told an SLO of {SLO_S:g} s and reads spans, leaves {firm[0]:.1f} % of the requests "
+        f"Firm reads spans and knows the SLO of {SLO_S:g} s. It leaves {firm[0]:.1f} % of the requests "
         f"slower than that or unanswered; Escra leaves {escra[0]:.1f} %, Autopilot {autopilot[0]:.1f} % and "
         f"the Kubernetes-like scaler {means['missed_k8s']:.1f} %.",
-        f"For that it reserves {firm[1]:.1f} cores in the mean, Escra {escra[1]:.1f} and Autopilot "
+        f"It reserves {firm[1]:.1f} cores in the mean, Escra {escra[1]:.1f} and Autopilot "
         f"{autopilot[1]:.1f}.",
     )

@@ -54,7 +54,7 @@ _COMPARED = {
 
 
 def at(policy: str, app: str = "", arrivals: str = "") -> Pick:
-    """Pick the runs of a policy, or those on one application under one workload."""
+    """Return the choice of a policy's runs: all, or those of one application or one kind of arrivals."""
     where = {"services.app": app, "services.arrivals": arrivals}
     return Pick(policy, {key: value for key, value in where.items() if value})
 

@@ -171,14 +171,14 @@ def _counts(reported: Sequence[Reported]) -> str:
     """Return in a sentence how many of the source's figures are reproduced."""
     conditions = _verdicts(reported)
     parts = [
-        f"{f'with `{condition}` ' if condition else ''}it reproduces {verdicts.count(Verdict.SIZE)} in "
-        f"size and {verdicts.count(Verdict.DIRECTION)} in direction only, and does not reproduce "
+        f"{f'with `{condition}` ' if condition else ''}reproduces {verdicts.count(Verdict.SIZE)} in size and "
+        f"{verdicts.count(Verdict.DIRECTION)} in direction only, and does not reproduce "
         f"{verdicts.count(Verdict.NOT)}"
         + (f" ({verdicts.count(Verdict.OPEN)} cannot be judged)" if Verdict.OPEN in verdicts else "")
         for condition, verdicts in conditions.items()
     ]
     number = max(map(len, conditions.values()), default=0)
-    return f"The twin is compared with the source {number} times: {'; '.join(parts)}."
+    return f"Of the source's {number} figures, the twin {'; '.join(parts)}."
 
 
 def _conditions(page: Page, judged: bool) -> Iterator[str]:

@@ -152,9 +152,10 @@ def document(store: RunStore) -> str:
     ]
     several = [places for places in ordered if len(places) > 1]
     answer = (
-        f"Of {len(every)} mean JCTs that were measured, the twin has {near} within {LIMIT:.0%}.",
-        f"It has the order of the policies in {sum(map(all, several))} of {len(several)} questions with more "
-        "than one policy.",
+        f"The twin predicts {near} of {len(every)} measured mean job completion times (JCT) within "
+        f"{LIMIT:.0%}.",
+        f"It ranks the policies as the testbed does in {sum(map(all, several))} of {len(several)} questions "
+        "with more than one policy.",
         _bias(every),
     )
     conditions = (

@@ -91,34 +91,34 @@ def document(
     that were made, empty for all; few: how many loads of each application were drawn, None for all
     """
     parts = [*_summary(cells), *_worst(cells), *_bursts(cells), *_loop(loop), *_all(cells)]
+    conditions = (*_part(only, few), *_conditions(cells, took_s))
     return harness.page(
         "fidelity-containers",
         "Containers: the twin's error against the real kernel",
-        _answer(cells, only, few),
+        _answer(cells),
         parts,
-        _conditions(cells, took_s),
+        conditions,
     )
 
 
-def _answer(cells: Sequence[Cell], only: Sequence[str], few: int | None) -> Iterator[str]:
+def _answer(cells: Sequence[Cell]) -> Iterator[str]:
     rows = [
         (good / total, quantity.title, present.own_share(cells, quantity.key))
         for quantity, good, total in present.by_quantity(cells)
     ]
     good = [title for value, title, own in rows if reached(value, own)]
     yield next(iter(present.shares(cells)))
-    yield from present.own(cells)
     if rows:
         worst, title, own = min(rows)
         known = f" ({', '.join(good)})" if good else ""
         yield (
             f"The aim is reached for {len(good)} of {len(rows)} quantities{known}; the worst is {title} with "
-            f"{worst:.0%}, the machine's own being {_percent(own)}."
+            f"{worst:.0%}, where repeats on the machine agree with each other in {_percent(own)}."
         )
-    by_policy: dict[str, list[Judgement]] = {}
-    for cell in cells:
-        by_policy.setdefault(cell.policy, []).extend(cell.judgements)
-    yield f"By policy: {', '.join(f'{policy} {share(items):.0%}' for policy, items in by_policy.items())}."
+
+
+def _part(only: Sequence[str], few: int | None) -> Iterator[str]:
+    """Yield which parts of the matrix and which loads the page has, if not all."""
     if only:
         lacking = ", ".join(part for part in matrix.PARTS if part not in only)
         yield (
@@ -126,7 +126,7 @@ def _answer(cells: Sequence[Cell], only: Sequence[str], few: int | None) -> Iter
             "figures.**"
         )
     if few is not None:
-        yield f"**{few} of the 9 loads of each application were drawn (seed {matrix.SEED}) and run.**"
+        yield f"**The page has {few} of the 9 loads of each application, drawn with seed {matrix.SEED}.**"
 
 
 def _summary(cells: Sequence[Cell]) -> Iterator[str]:
@@ -155,6 +155,11 @@ def _summary(cells: Sequence[Cell]) -> Iterator[str]:
             for quantity, _, _ in present.by_quantity(cells)
         ),
     )
+    by_policy: dict[str, list[Judgement]] = {}
+    for cell in cells:
+        by_policy.setdefault(cell.policy, []).extend(cell.judgements)
+    yield f"Overall: {', '.join(f'{policy} {share(items):.0%}' for policy, items in by_policy.items())}."
+    yield from present.own(cells)
 
 
 def _beside(cells: Sequence[Cell], policy: str, quantity: Quantity) -> str:

@@ -116,7 +116,7 @@ def document(judged: Sequence[Row], free: Sequence[Row], more: Sequence[str] = (
     cheaper = sum(row.ours < row.uniform for row in judged if not row.variant.startswith("multi"))
     alone = sum(not row.variant.startswith("multi") for row in judged)
     answer = (
-        f"On one zone our policy costs {ours:.3f} times the optimum in hindsight, Uniform Progress "
+        f"In one zone our policy costs {ours:.3f} times the optimum in hindsight, Uniform Progress "
         f"{uniform:.3f} and greedy {greedy:.3f} times.",
         f"It is cheaper than Uniform Progress in {cheaper} of {alone} variants of one zone, and {late} "
         "windows of any policy were late.",

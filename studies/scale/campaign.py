@@ -114,7 +114,7 @@ def _through_faults(places: Places, hosts: Hosts, seeds: range, silent_s: float,
             # A listing takes the S3 server's time from the sweep, the longer the more runs there are.
             time.sleep(max(0.2, runs / 2_000))
         fault()
-        happened.append(f"{text} with {there} of {runs} runs there")
+        happened.append(f"{text} with {there} of {runs} runs stored")
 
     def again(number: int) -> None:
         hosts.kill(f"worker{number}")

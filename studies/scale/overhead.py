@@ -33,7 +33,7 @@ class Timed:
 
     @property
     def overhead_s(self) -> float:
-        """Time beyond the work, for each unit, s."""
+        """Time that a unit takes beyond its work, s."""
         return (self.took_s - self.units * self.sleep_s / self.workers) / self.units
 
 

@@ -92,16 +92,16 @@ def is_right(found: dict[str, Any]) -> bool:
 def text(found: dict[str, Any], rows: list[Timed], wanted: int) -> str:
     """Return the page."""
     runs = found["runs"]
-    once = "Every run was there exactly once" if is_right(found) else "NOT every run was there exactly once"
+    once = "Every run was stored exactly once" if is_right(found) else "NOT every run was stored exactly once"
     two = next(row for row in rows if row.engine == "dask" and row.sleep_s)
     none = next(row for row in rows if row.engine == "dask" and not row.sleep_s)
     answer = [
-        f"{once}: {found['there']:,} of {runs:,}, {found['identical']:,} of them identical to the byte with "
-        "the same runs made in one process here."
+        f"{once}, through all faults below: {found['there']:,} of {runs:,}. {found['identical']:,} are "
+        "identical to the byte with runs made in one process."
         + (f" The aim was {wanted:,} runs; the others are not made yet." if runs < wanted else ""),
         f"Two Dask workers with units of 1 s reached {two.efficiency:.1%} of the speed of two processes that "
         "only sleep.",
-        f"An empty unit cost {1e3 * none.overhead_s:.1f} ms.",
+        f"A unit without work cost {1e3 * none.overhead_s:.1f} ms.",
     ]
     counts = harness.table(["what", "number"], [[key, found[key]] for key in found if key not in ("faults",)])
     happened = "\n".join(f"{number}. {line}" for number, line in enumerate(found["faults"], 1))
@@ -121,17 +121,17 @@ def text(found: dict[str, Any], rows: list[Timed], wanted: int) -> str:
         "in one each. One sweep made all runs, and met all of these faults:",
         happened,
         counts,
-        "A row is a run in the sweep's table. Missing and unasked runs are in only one of the stores. "
-        "Identical: the manifests list the same hashes of all tables, and the tables in the S3 store have "
-        "these hashes.",
+        "There: runs in the S3 store. A row is a run in the sweep's table. Missing runs are only in the "
+        "local store, unasked ones only in the S3 store. Identical: the manifests list the "
+        "same hashes of all tables, and the tables in the S3 store have these hashes.",
         "## What a unit costs",
         "The units sleep. They are timed after every worker had two.",
         timing,
     ]
     conditions = [
         f"One machine with {cores()} cores carried everything, so the workers of the campaign shared cores "
-        "with the S3 server and the scheduler; its seconds say nothing about scaling. Rows `dask, threads` "
-        "simulate workers beyond the cores by threads of one worker process that sleep: they show the limits "
-        "of the scheduler and the client, not those of so many machines."
+        "with the S3 server and the scheduler; its seconds say nothing about scaling. In rows `dask, "
+        "threads`, sleeping threads of one process stand for workers beyond the cores: these "
+        "rows show the limits of the scheduler and the client, not those of so many machines."
     ]
     return harness.page("scale", "Sweeps beyond one machine", answer, parts, conditions)

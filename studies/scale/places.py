@@ -69,7 +69,7 @@ def silence(name: str) -> None:
 
 
 def restore(name: str) -> None:
-    """End a silence."""
+    """Undo `silence`: let the place's packets pass again."""
     inside(name, "nft", "delete table inet tb")
 
 

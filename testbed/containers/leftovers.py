@@ -106,9 +106,7 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
 
 
 def remove(run: str, driver: Driver) -> None:
-    """Remove the objects of a run, including its processes. Raises BackendError for objects that could not be
-    removed.
-    """
+    """Remove a run's objects and processes. Raises BackendError for those that cannot be removed."""
     problems = attached.restore_run(run)
     directories = [directory for directory in tree.runs(driver.mounts) if directory.name == run]
     tree.remove(directories)

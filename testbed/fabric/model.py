@@ -234,8 +234,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host. loopback: IPv4 address of its tunnel endpoint. segments: its part for each tenant. storage:
-    whether its role is storage."""
+    """A host.
+
+    asn: its autonomous system number in BGP. loopback: IPv4 address of its tunnel endpoint. segments: its
+    part of each tenant's network. storage: whether its role is storage."""
 
     namespace: str
     index: int

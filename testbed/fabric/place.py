@@ -25,7 +25,7 @@ class Place:
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The representors' ifindex values."""
+        """Interface indices of the representors."""
         return tuple(device for device, _ in self.tenants)
 
     @property

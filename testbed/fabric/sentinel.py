@@ -105,7 +105,7 @@ def _watch(cpu: int, out: int, floor_ns: int) -> None:
 
 
 def main(out: str, floor_s: str) -> int:
-    """Watch until SIGTERM."""
+    """Record stalls of the CPUs until SIGTERM."""
     _end_with_the_parent(signal.SIGKILL)
     file = os.open(out, os.O_WRONLY | os.O_APPEND)
     children = []

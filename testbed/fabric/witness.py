@@ -80,14 +80,14 @@ Seen = BfdSeen | BgpSeen | RouteSeen
 
 
 class Witness:
-    """Collects what was seen until it is taken."""
+    """Collects the events of the watching thread until the caller takes them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: list[Seen] = []
 
     def add(self, seen: list[Seen]) -> None:
-        """Add what the watching thread saw."""
+        """Add events that the watching thread saw."""
         with self._lock:
             self._seen += seen
 
@@ -100,7 +100,7 @@ class Witness:
 
 @contextmanager
 def witness(fabric: Fabric) -> Iterator[Witness]:
-    """Watch a fabric while the block runs."""
+    """Watch a fabric while the `with` block runs."""
     readers = _readers(fabric)
     watched, ended = Witness(), threading.Event()
     thread = threading.Thread(target=_watch, args=(readers, watched, ended), daemon=True)

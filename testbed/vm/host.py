@@ -52,8 +52,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StoppedError(BackendError):
-    """Raised when a guest stopped for ever, or ended by itself. It says nothing about the command that
-    ran."""
+    """Raised when a guest stops for good or ends by itself, whatever the command in it does."""
 
 
 @dataclass(frozen=True, slots=True)

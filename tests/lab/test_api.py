@@ -156,7 +156,7 @@ def test_a_sweep_has_a_row_for_each_run(trace_path, tmp_path):
     assert "static.factor" in swept.frame
     assert "<table>" in swept._repr_html_()
     assert all(chart.to_dict() for chart in swept.charts().values())
-    assert "What one figure costs in the other" in swept.charts()
+    assert "Trade-off between the two figures" in swept.charts()
     from_texts = tb.sweep(scenario, ["static.factor=1,1.2"], seeds=[0, 1], store=tmp_path, resume=True)
     assert from_texts.frame["run"].tolist() == swept.frame["run"].tolist()
 

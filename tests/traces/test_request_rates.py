@@ -40,7 +40,7 @@ def test_times_that_were_rounded_are_still_regular(tmp_path):
     [
         ("", "the file is empty"),
         ("t_s,rps\n", "no rows below the header"),
-        ("t_s,rps\n0,1\n", "a single row"),
+        ("t_s,rps\n0,1\n", "one row does not show how long its rate holds"),
         ("t_s,load\n0,1\n1,1\n", "no column 'rps' or"),
         ("t_s,time,rps\n0,0,1\n1,1,1\n", "columns t_s and time mean the same"),
         ("t_s,rps\n0,1\n1,-2\n2,1\n", "line 3, column rps: '-2', expected a rate, zero or above"),

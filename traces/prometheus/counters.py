@@ -54,10 +54,9 @@ def growth(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, Fl
 
 
 def went_on(edges_s: Floats, samples: Samples, hold_s: float) -> NDArray[np.bool_]:
-    """Return bool[T]: the intervals of which at least the share SEEN lies in holes through which a counter
-    grew.
+    """Return the intervals in which the container ran although its use is unknown, bool[T].
 
-    The container ran in these intervals, although nobody knows how much it used.
+    At least the share SEEN of such an interval lies in holes through which the counter grew.
     """
     times_s = samples.times_s
     if times_s.size < 2:
@@ -69,10 +68,10 @@ def went_on(edges_s: Floats, samples: Samples, hold_s: float) -> NDArray[np.bool
 
 
 def mean_rate(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return (a counter's mean growth per second over the part of an interval that was seen, whether enough
-    is seen).
+    """Return (a counter's mean growth per second in each interval, float64[T]; whether it is known, bool[T]).
 
-    Both have one value per interval: float64[T], 0 where not enough is seen, and bool[T].
+    edges_s: bounds of the intervals, s, float64[T + 1], ascending. hold_s: longest distance of two samples
+    between which the growth counts, s. An interval is known if its seen share is at least SEEN; else it is 0.
     """
     added, seen_s = growth(edges_s, samples, hold_s)
     # The tolerance is a billionth, because edges such as 0.1 · 3 are not exact.
@@ -81,9 +80,9 @@ def mean_rate(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats,
 
 
 def at_ends(edges_s: Floats, samples: Samples) -> tuple[Floats, Floats]:
-    """Return (a gauge's last value at the end of each interval, time to its sample, s), two float64[T].
+    """Return (a gauge's last value at the end of each interval, time since its sample, s), two float64[T].
 
-    Before the first sample it is the first value. Without samples both are 0.
+    Before the first sample, the first value counts. Without samples both are 0.
     """
     if not samples.times_s.size:
         return np.zeros(len(edges_s) - 1), np.zeros(len(edges_s) - 1)

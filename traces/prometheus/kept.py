@@ -92,13 +92,13 @@ def read_beside(path: Path, trace: UsageTrace) -> tuple[tuple[Owner, ...], dict[
         table = file.read(list(_SCHEMA.names)).cast(_SCHEMA)
         table.validate(full=True)
         if any(column.null_count for column in table.columns):
-            raise TraceError(f"{path}: has missing values")
+            raise TraceError(f"{path}: has missing values; import the history again")
         container = _codes(path, table, "container", trace.containers)
         fact = _codes(path, table, "fact", FACTS)
         interval = table.column("interval").to_numpy()
         value = table.column("value").to_numpy()
     if not ((interval >= 0) & (interval < length) & (value >= 0) & (value <= LARGEST)).all():
-        raise TraceError(f"{path}: an interval is not of the trace, or a value is negative")
+        raise TraceError(f"{path}: an interval or a value is out of range; import the history again")
     order = np.argsort(fact, kind="stable")
     ends = np.searchsorted(fact[order], np.arange(len(FACTS) + 1))
     facts = {}
@@ -152,5 +152,5 @@ def _codes(path: Path, table: pa.Table, name: str, known: tuple[str, ...]) -> ND
     codes = [number.get(text, -1) for text in column.dictionary.to_pylist()]
     numbers = np.append(codes, -1).astype(np.int32)[column.indices.to_numpy(zero_copy_only=False)]
     if (numbers < 0).any():
-        raise TraceError(f"{path}: row {int(np.argmax(numbers < 0)) + 1}: unknown {name}")
+        raise TraceError(f"{path}: row {int(np.argmax(numbers < 0)) + 1}: unknown {name}; import it again")
     return np.asarray(numbers, np.int32)

@@ -79,7 +79,7 @@ def onto_grid(
     MOST_READ_CELLS.
     """
     if not max_hold_s >= 0:
-        raise TraceError(f"{path}: a longest hold of {max_hold_s:g} s, expected zero or above")
+        raise TraceError(f"{path}: max_hold_s is {max_hold_s:g}, expected zero or above")
     code, names = pd.factorize(container.astype("str"), sort=True)
     seen = ~np.isnan(values[CPU])
     if not seen.any():
@@ -102,7 +102,7 @@ def onto_grid(
     doubles = len(order) - len(np.unique(slot[order] * len(names) + code[order]))
     source, present, kept, filled = _hold(dense[CPU], int(min(max_hold_s, rows * interval_s) // interval_s))
     if not kept.any():
-        raise TraceError(f"{path}: every container has a hole longer than {max_hold_s:g} s, the longest hold")
+        raise TraceError(f"{path}: every container has a hole above max_hold_s, {max_hold_s:g} s; give more")
     notes = _notes(doubles, filled, int(present[:, kept].sum()), max_hold_s, list(names[~kept]))
     held = {CPU: np.take_along_axis(dense[CPU], source, axis=0)}
     for name in values.keys() - {CPU}:

@@ -230,8 +230,6 @@ def _start(now: Real, m: int, k: int, usd: float, moving: Real, machines: int) -
 
 @njit(cache=True)
 def _ending(price: Real, tick: int, needed: float, left: int) -> float:
-    """Return the cost of holding a machine until `needed` units are done; infinite beyond the `left`
-    units.
-    """
+    """Return the cost of a machine until `needed` units are done; infinite beyond `left` units."""
     ticks = int(np.ceil(needed / tick - 1e-9))
     return price[:ticks].sum() if needed <= left + 1e-6 and ticks <= price.size else np.inf

@@ -95,9 +95,7 @@ class _Run:
             self.env.process(self._life(self.turn))
 
     def _go(self) -> None:
-        """Leave the machines that are held, then start those that are wanted. A leave that has already begun
-        continues.
-        """
+        """Leave the held machines, then start the wanted ones. A leave that has begun continues."""
         if self.course.state == LEAVING:
             return
         self.turn += 1

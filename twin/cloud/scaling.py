@@ -162,9 +162,7 @@ class _Past:
         )
 
     def profile(self, accelerator: Names, place: Real, reach: float) -> tuple[Real, Real]:
-        """Return the smoothed log synchronisation at cells and its certainty; the certainty is 0 without
-        information.
-        """
+        """Return the smoothed log synchronisation at cells and its certainty, 0 without information."""
         apart = ((place[:, None, :] - self.place[None, :, :]) ** 2).sum(axis=2)
         near = np.exp(-0.5 * apart / reach**2) + FAR * np.exp(-0.5 * apart)
         near *= np.where(accelerator[:, None] == self.accelerator[None, :], 1.0, FAR)
@@ -264,9 +262,7 @@ class Scaling:
         )
 
     def _log_ratio(self, mine: str, other: str) -> float | None:
-        """Return the mean log ratio of compute on two accelerators, through a third one if no job used
-        both.
-        """
+        """Return the mean log ratio of compute on two accelerators, if need be through a third one."""
         direct = self._direct_ratio(mine, other)
         if direct is not None:
             return direct

@@ -216,9 +216,7 @@ class _Fit:
 
 
 def _fit(runs: Runs) -> _Fit:
-    """Fit runs by Gauss–Newton rounds. Outliers count less, and deviations are estimated again in each
-    round.
-    """
+    """Fit runs by Gauss–Newton rounds, which weigh outliers down and estimate deviations again."""
     kinds = tuple(sorted(set(map(float, runs.flops_16))))
     which = np.array([[peak == kind for kind in kinds] for peak in runs.flops_16], dtype=np.float64)
     usual = np.concatenate([[0.0], _USUAL, np.zeros(len(kinds))])

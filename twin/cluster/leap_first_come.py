@@ -60,7 +60,7 @@ def can_run(scheduler: Scheduler, books: Books, timing: Timing, downtime: Downti
 def run(
     scheduler: Fifo, books: Books, timing: Timing, progress: Callable[[float], None] | None
 ) -> tuple[int, float]:
-    """As leap.run."""
+    """Do the same as leap.run, for first-come schedulers."""
     by, queue = books.by, np.zeros(2, np.int64)
     jobs, servers, held, costs = tables(books, timing, NEVER_DOWN)
     draws = scheduler.random.integers(2, size=len(books.jobs))

@@ -73,7 +73,7 @@ class Held(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """As in Timing."""
+    """Times of restarts, starts and ends, s, as in Timing."""
 
     restart_s: float
     start_s: float
@@ -178,7 +178,7 @@ def advance(
 
 @package_kernel
 def sample(at_s: float, servers: Servers, counts: Whole, samples: Real) -> None:
-    """Add a sample of the queue."""
+    """Add a sample of the queue's length to the records."""
     row = samples[counts[SAMPLES]]
     row[0], row[1], row[2] = at_s, counts[ACTIVE] - counts[RUNS], counts[RUNS]
     row[3] = servers.used.sum()

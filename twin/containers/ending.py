@@ -2,8 +2,8 @@
 
 For: `end_period`. Not for: the inside of a period (cfs.py).
 
-One loop does everything for a container, without branches and calls, so that the compiler does several
-containers at once. Containers whose pool does not suffice are found before it, and their throttling is
+One loop without branches and calls does everything for a container, so that the compiler handles several
+containers at once. Before it, containers whose pool does not suffice are found, and their throttling is
 computed one by one.
 """
 

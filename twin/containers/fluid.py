@@ -109,9 +109,7 @@ class Fluid:
         return min(last, self._first + len(self._demand)) - row - 1
 
     def go_on(self, row: int, found: int) -> None:
-        """Record that the kernels of cfs.py ran the periods up to `row`. found: as returned by
-        `end_period`.
-        """
+        """Record that the kernels of cfs.py ran the periods up to `row`. found: result of `end_period`."""
         if found < 0:
             self._blame(-1 - found, row)
         self._start_s = (row + 1) * self.population.period_s
@@ -153,7 +151,7 @@ class Fluid:
         self._hosts.weight[places[places >= 0]] = weights[places >= 0]
 
     def changes(self, row: int) -> tuple[Columns, Columns] | None:
-        """Return the changes of the trace's `present`."""
+        """See `Physics`. The changes are those of the trace's `present`."""
         if row not in self._changed:
             return None
         before, after = self._there, self._present[self._local(row)].copy()

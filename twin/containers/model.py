@@ -66,15 +66,15 @@ class Block(Protocol):
 
     @property
     def memory_bytes(self) -> NDArray[np.int64]:
-        """Memory wanted, int64[t, N]."""
+        """Memory that each container wants to hold at the period's end, bytes, int64[t, N]."""
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Whether the container is there, bool[t, N]."""
+        """Whether the container exists in the period, bool[t, N]."""
 
 
 class BlockReader(Protocol):
-    """One simulation's reading of blocks."""
+    """Reads a workload's blocks in order, for one simulation."""
 
     def block(self, number: int) -> Block:
         """Return the block of that number, from 0. Numbers never decrease."""
@@ -96,7 +96,7 @@ class Blocks(Protocol):
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Periods that begin with somebody joining or leaving, int64[k], ascending."""
+        """Indices of the periods at whose begin a container joins or leaves, int64[k], ascending."""
 
     def reader(self) -> BlockReader:
         """Return a reader of the blocks. It yields each block once, in order."""
@@ -111,7 +111,7 @@ class Workload:
     demand_cores: float64[T, N], CPU work that arrives in the period / P (cores). memory_bytes: int64[T, N],
     what the container wants to hold at the period's end. present: bool[T, N], False before it starts and
     after it ends; joins and leaves follow from it. threads: float64[N], CPUs it can keep busy at once.
-    host: int64[N], which host the container stands on. host_cores: float64[N], CPUs of that host. weight:
+    host: int64[N], index of the container's host. host_cores: float64[N], CPUs of that host. weight:
     float64[N] > 0, its cpu.weight, by which containers share a host that is short of CPUs. app: int64[N],
     index into applications. peak_cores, peak_bytes: float64[N] and int64[N], profiled maxima for policies
     that need a profile. A negative or non-finite value is an InvariantError, because traces are validated
@@ -119,7 +119,7 @@ class Workload:
     (job.py), instead of arriving whatever was done (fluid.py). ranks: containers of a job that wait for each
     other; None: there are none. host_memory_bytes: memory of each host for these containers, bytes; inf:
     enough for all. report_interval_s: time between two reports of a container, s; 0: one at each period's
-    end. replication: None unless the number of replicas changes; then demand_cores is not looked at. blocks:
+    end. replication: None unless the number of replicas changes; then demand_cores is ignored. blocks:
     blocks from which the three tables are read; they are empty then, [0, N]. Jobs and replicas have none.
     """
 
@@ -222,7 +222,7 @@ class Events:
     def note(
         self, at_s: float, kind: str, columns: NDArray[np.int64], limit_bytes: NDArray[np.int64]
     ) -> None:
-        """Add one event for each of `columns`."""
+        """Add an event of this kind at `at_s` for each container in `columns`, with its limit, bytes."""
         self.at_s.extend([at_s] * len(columns))
         self.container.extend(columns.tolist())
         self.kind.extend([kind] * len(columns))

@@ -23,7 +23,7 @@ from twin.containers.requests.model import RequestLog
 
 
 class Physics(Protocol):
-    """The containers of one population, and their behaviour."""
+    """Simulates CPU, memory and life of the N containers of a population, as the control loop calls it."""
 
     @property
     def population(self) -> Population:

@@ -73,7 +73,7 @@ class PodRequests(Requests):
         self.pool: PodPool | None = None
 
     def take_down(self, columns: Columns) -> None:
-        """Take containers down as `Physics` says. A pod that goes down does not come back."""
+        """See `Physics`. A pod that goes down does not come back."""
         super().take_down(columns)
         if self.pool is not None:
             self.pool.lose(columns)
@@ -113,9 +113,7 @@ class PodPool:
         physics.pool = self
 
     def invoke(self, jobs: Sequence[int]) -> None:
-        """Take invocations (indices of the ledger) that are due now. The pods that they need start
-        together.
-        """
+        """Take invocations (indices of the ledger) that are due now. Pods that they need start together."""
         self._line.extend(jobs)
         while self._line and self._idle:
             column, wake = self._idle.pop()
@@ -220,9 +218,7 @@ class PodPool:
         ledger.status[job] = RequestStatus.FAILED
 
     def _compute(self, kind: int, column: int) -> simpy.Event:
-        """Start CPU work of a kind in a pod, on each of its threads. The event fires when all parts have
-        ended.
-        """
+        """Start CPU work of a kind on each thread of a pod. The event fires when all parts have ended."""
         ended = [self._env.event() for _ in range(self._spec.threads)]
         for event in ended:
             self._computing[self._physics.inject(kind, column)] = event

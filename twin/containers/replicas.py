@@ -70,9 +70,7 @@ class Replicas(Fluid):
         self._share()
 
     def _share(self) -> None:
-        """Divide the present period's demand among the replicas that are up; if none is, among all
-        replicas.
-        """
+        """Divide the period's demand among the replicas that are up, or among all if none is."""
         of, status = self.replication.of, self.fleet.status
         up = np.flatnonzero(status == cfs.UP)
         self.account(up)

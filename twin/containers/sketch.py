@@ -38,7 +38,7 @@ _EDGES = _edges()
 
 
 class Sketch:
-    """The numbers of `count` containers."""
+    """Histograms of the values of `count` containers, from which quantiles are read."""
 
     def __init__(self, count: int) -> None:
         # A container uses few pages of its bins.

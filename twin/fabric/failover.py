@@ -6,8 +6,8 @@ distribution. Not for: the lengths of the steps (steps.py), the same steps as ev
 the destination's uplink, and a ToR (or two ToRs and a spine) between them. Flows use the shortest paths.
 Flows over a dead link are lost until the sender's side forwards them by another working path, or until the
 link works again before that. A link that was detected as dead is used again session_up_s after its repair;
-faults of a link that is not in use hurt nobody. If a link comes back just before it is given up and there is
-no other path, it counts as lost until its session is up.
+faults of a link that is not in use have no effect. If a link comes back just before it is given up and
+there is no other path, it counts as lost until its session is up.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ def advance(
 
 
 def meet(books: NDArray[np.void], now_s: float, gap_s: Floats, busy: Floats, transport: Transport) -> float:
-    """Return the time that gaps (float64[k], s) that begin now add to the running iteration of books[0], s;
-    inf: the job dies.
+    """Return the time, s, that gaps beginning now (float64[k], s) add to the iteration of books[0]; inf: the
+    job dies.
 
     busy: float64[b, 2], ascending and disjoint: times at which flows are on the network, as shares of an
     iteration. A gap has no effect before the next of these spans. Gaps slow no save.

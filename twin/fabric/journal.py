@@ -56,7 +56,7 @@ class Timeline:
 
 @dataclass(slots=True)
 class Journal:
-    """Collects rows as things happen."""
+    """Collects the rows of a timeline while a fault is simulated."""
 
     _rows: list[tuple[float, str, Step, str, int]] = field(default_factory=list)
 
@@ -66,7 +66,7 @@ class Journal:
         return len(self._rows) - 1
 
     def timeline(self) -> Timeline:
-        """Return all rows so far."""
+        """Return the rows written so far, in the order of writing."""
         columns = zip(*self._rows, strict=True) if self._rows else ((), (), (), (), ())
         at_s, where, step, what, cause = columns
         return Timeline(np.array(at_s, np.float64), where, step, what, np.array(cause, np.int64))

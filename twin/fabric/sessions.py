@@ -42,7 +42,7 @@ class Pace:
 
 
 def bfd_pace(timers: BfdTimers) -> Pace:
-    """Return the pace of a BFD session (RFC 5880)."""
+    """Return how a BFD session paces its packets (RFC 5880)."""
     least, greatest = spacing(timers.multiplier)
     slow_s = max(SLOW_INTERVAL_S, timers.interval_s)
     return Pace(timers.interval_s, timers.multiplier, least, greatest, slow_s)

@@ -92,8 +92,8 @@ def far_steps_s(
     fast_s: float64[n], time at which the fast path of the host at the link reports, s (inf: there is none).
     local_repair: bool[n], whether that switch has another path and takes it, as a spine before a dead ToR.
     Otherwise it withdraws the route, and the machines before it (hosts of the rack, spines) select another
-    path after a message and a hold of their own. A ToR has no other path to a host of its own: spines that
-    prefer its path offer it none, and the others send back to it what it sends them, until they know.
+    path after a message and a hold of their own. A ToR has no other path to its own host: spines that prefer
+    its path offer it none, and the others return its packets to it until they know.
     """
     control = handling.control
     if handling.scheme is Scheme.REROUTE:

@@ -113,7 +113,7 @@ def run(
     *,
     fresh: bool = True,
 ) -> Run:
-    """Return one run; otherwise as run_scenario."""
+    """Make one run on this machine, as run_scenario does for each run, and return it."""
     began, asked = time.perf_counter(), cloud_of(spec.scenario)
     emulation = emulation_of(spec)
     shared = drawn(asked, spec.seed, spec.calibration)

@@ -93,8 +93,8 @@ def matched(prices: pd.DataFrame, text: str, option: str) -> str:
     fits = [name for name in known if text.lower() in name.lower()]
     exact = [name for name in fits if name.lower().removeprefix("nvidia ") == text.lower()]
     if len(fits) != 1 and len(exact) != 1:
-        said = "more than one GPU" if fits else "no GPU of known speed"
-        raise ScenarioError(f"{option}: {said} is called so; there are {', '.join(fits or known)}")
+        said = "several GPUs have" if fits else "no GPU of known speed has"
+        raise ScenarioError(f"{option}: {said} this in the name; give one of {', '.join(fits or known)}")
     return (exact or fits)[0]
 
 
@@ -127,7 +127,7 @@ def collect(prices: pd.DataFrame, asked: LadderQuestion) -> Offers:
     """Return the offers. Raises ScenarioError if there is none."""
     markets = sorted(map(str, prices["market"].unique()))
     if asked.market not in markets:
-        raise ScenarioError(f"--market {asked.market}: there are {', '.join(markets)}")
+        raise ScenarioError(f"--market {asked.market}: the prices are {', '.join(markets)}; give one")
     reference = relative_speed(asked.gpu)
     speeds = asked.speeds or {gpu: relative_speed(gpu) / reference for gpu in SPEEDS}
     taken = prices[(prices["gpus"] > 0) & prices["gpu_model"].isin(list(speeds))]
@@ -137,7 +137,7 @@ def collect(prices: pd.DataFrame, asked: LadderQuestion) -> Offers:
     everywhere = known["provider"].astype(str) + "/" + known["region"].astype(str)
     for begin in asked.where:
         if len(taken) and not everywhere.str.startswith(begin).any():
-            raise ScenarioError(f"--where {begin}: no price is of a CLOUD/REGION like it")
+            raise ScenarioError(f"--where {begin}: no CLOUD/REGION begins so; see twinbed prices list")
     on_demand = taken[taken["market"] == "on-demand"].groupby(_TYPE, observed=True)["price_per_h"].max()
     listed: dict[object, float] = {key: float(usd_h) for key, usd_h in on_demand.items()}
     offers, dropped, unsold = [], 0, 0

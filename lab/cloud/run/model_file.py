@@ -93,7 +93,7 @@ def read(path: Path) -> tuple[Physical | TriedNetwork, dict[str, Any]]:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise ScenarioError(f"{path}: incomplete or damaged: {error}; train it again") from error
     except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error}") from None
+        raise ScenarioError(f"{path}: {error}; train it again") from None
 
 
 def _content(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -117,14 +117,12 @@ def _model(
     manifest: dict[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> tuple[Physical | TriedNetwork, dict[str, Any]]:
     if manifest["version"] != VERSION:
-        raise ScenarioError(
-            f"a predictor of version {manifest['version']}, and this twinbed reads {VERSION}; train it again"
-        )
+        raise ScenarioError(f"its version is {manifest['version']}, and this twinbed reads {VERSION}")
     if manifest.pop("sha256") != content_checksum(manifest, arrays):
-        raise ScenarioError("incomplete or damaged: its checksum does not match; train it again")
+        raise ScenarioError("incomplete or damaged: its checksum does not match")
     for name, array in arrays.items():
         if array.dtype.kind not in "fi" or not np.isfinite(array).all():
-            raise ScenarioError(f"{name} holds something else than numbers")
+            raise ScenarioError(f"{name} holds values that are not finite numbers")
     text = {name: tuple(map(str, manifest["encoder"][name])) for name in _ENCODER_TEXT}
     scales = {name: arrays[name].astype(np.float64) for name in _ENCODER_ARRAYS}
     encoder = Encoder(**text, **scales)  # type: ignore[arg-type]
@@ -175,8 +173,6 @@ def _check(encoder: Encoder) -> None:
     ):
         raise ScenarioError("its columns, scales and weights are of different lengths")
     if any(getattr(encoder, name).shape != (SERIES_COLUMNS,) for name in ("series_mean", "series_scale")):
-        raise ScenarioError(
-            f"its series are not the {SERIES_COLUMNS} that this twinbed reads; train it again"
-        )
+        raise ScenarioError(f"its series are not the {SERIES_COLUMNS} that this twinbed reads")
     if (encoder.scale <= 0).any() or (encoder.series_scale <= 0).any():
-        raise ScenarioError("a scale is not more than 0")
+        raise ScenarioError("a scale is not above 0")

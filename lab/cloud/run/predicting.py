@@ -217,7 +217,7 @@ def importance(
     """
     check_models([name])
     if name in CLASSIFIERS:
-        raise ScenarioError(f"{name} predicts no value; importance is of models that do")
+        raise ScenarioError(f"{name} predicts a class; importance needs one of {', '.join(TRAINED)}")
     random = np.random.default_rng(seed)
     losses: dict[str, list[float]] = {}
     for done, fold in enumerate(folds_of_rows(len(rows), FOLDS, random)):

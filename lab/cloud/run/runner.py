@@ -75,7 +75,7 @@ def stored(
 
 
 def metrics(shared: Drawn, done: Outcome, least_usd: float) -> dict[str, float]:
-    """Return the values of lab.cloud.metrics."""
+    """Return the run's values of the metrics in lab/cloud/metrics.csv."""
     return {
         "cost_usd": done.cost_usd,
         "egress_usd": done.move_usd,

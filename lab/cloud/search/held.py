@@ -19,9 +19,7 @@ TRIES = 4
 
 @contextmanager
 def nothing_left(provisioner: Provisioner, owner: str) -> Iterator[None]:
-    """Stop all instances of the owner when the block ends. Raises BackendError that names instances still
-    held.
-    """
+    """Stop the owner's instances when the block ends. Raises BackendError that names those still held."""
     with Interrupts() as interrupts:
         try:
             yield
@@ -32,9 +30,7 @@ def nothing_left(provisioner: Provisioner, owner: str) -> Iterator[None]:
 
 
 def release(provisioner: Provisioner, owner: str) -> None:
-    """Stop every order of an owner until none is held. If a call fails, the other orders are still
-    stopped.
-    """
+    """Stop every order of an owner until none is held. A call that fails stops no other."""
     problem: Exception | None = None
     for _ in range(TRIES):
         try:

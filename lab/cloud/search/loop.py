@@ -51,11 +51,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.trials < 1 or not self.lease_s >= 1:
-            raise ScenarioError(
-                f"a search needs a trial and a lease of 1 s at least: {self.trials}, {self.lease_s:g} s"
-            )
+            given = f"--trials {self.trials}, --trial-limit {self.lease_s:g}s"
+            raise ScenarioError(f"{given}: a search needs at least 1 trial and 1 s")
         if not self.cap_usd > 0:
-            raise ScenarioError(f"--cap {self.cap_usd:g}: it must be above 0 $")
+            raise ScenarioError(f"--cap {self.cap_usd:g}: expected an amount above 0 US$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class _Trained:
 
     speeds: steps per second between saves, and the time of a save, s. half: speed at half the quota, relative
     to the usual speed. beside: speed while one more job starts, and in the times between its starts, both
-    relative to the usual speed, as the sum over the jobs. Of gangs of two, these are empty and 0.
+    relative to the usual speed, as the sum over the jobs. For gangs of two they are empty and 0.
     """
 
     speeds: list[tuple[float, float]]

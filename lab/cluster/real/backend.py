@@ -52,7 +52,7 @@ def run_scenario(
 
 
 def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, *, fresh: bool = True) -> Run:
-    """Return one run; otherwise as run_scenario."""
+    """Make one run on this machine, as run_scenario does for each run, and return it."""
     began, asked = time.perf_counter(), cluster_of(spec.scenario)
     emulation = emulation_of(spec)
     drawn = Drawn(asked, spec.seed)

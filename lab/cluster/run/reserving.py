@@ -27,7 +27,7 @@ STAYS, IMPATIENT, CHEATED, WAITING, TOO_LARGE = (
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user while everybody is there.
+    """One user in the cluster that all users share.
 
     jobs: number of jobs. unit_h: use, GPU-hours.
     wait_h: mean wait, h; None if a job never fits. run_h: mean run time, h.
@@ -52,8 +52,8 @@ class Reserved:
 
     users: all users, by use. rounds: as in control.shared_cluster.
     machines: fewest machines with which no user waits too long; None if there is no such number.
-    discount, discount_then: smallest discount with which nobody has a cheaper alternative, with the asked
-    number of machines and with `machines`; above 1 if there is none.
+    discount, discount_then: smallest discount, a share, with which no user pays less elsewhere: with the
+    asked number of machines, and with `machines`; above 1 if there is none.
     """
 
     users: Sequence[User]

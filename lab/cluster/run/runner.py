@@ -277,8 +277,8 @@ def traced_downtime(given: FaultsInput, servers: int, seed: int) -> Downtime:
     traced = read_downtimes(given.trace)
     if servers > len(traced):
         raise ScenarioError(
-            f"cluster.faults.trace: it has {len(traced)} servers, the cluster {servers}; take fewer, or "
-            "per_server_day"
+            f"cluster.faults.trace: the trace has {len(traced)} servers and the cluster has {servers}; take "
+            "fewer servers, or give per_server_day"
         )
     until = given.from_day + (given.end_s - given.begin_s) / DAY_S
     if until > TRACE_DAYS:

@@ -16,7 +16,7 @@ FILES = {"dashboard.json": "twinbed-dashboard.json", "alerts.yaml": "twinbed-ale
 
 
 def content(name: str) -> str:
-    """Return one of FILES."""
+    """Return the text of the file `name`, a key of FILES."""
     return (resources.files(__name__) / name).read_text(encoding="utf-8")
 
 

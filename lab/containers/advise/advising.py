@@ -365,7 +365,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
 
 
 def setting(sizes: Sizes, row: int) -> Setting:
-    """Return a row's settings in the form of the advice: null for no opinion, "none" for no limit."""
+    """Return the settings of container `row` as an advice states them: None: no opinion, "none": no limit."""
     request, limit = float(sizes.cpu_request[row]), float(sizes.cpu_limit[row])
     memory_request, bound = float(sizes.memory_request[row]), float(sizes.memory_limit[row])
     return Setting(

@@ -139,9 +139,7 @@ def _key(owner: Owner) -> tuple[str, str, str, str]:
 
 
 def _current(history: ClusterHistory, columns: NDArray[np.int64], first: NDArray[np.int64]) -> Sizes:
-    """Return the present settings by row: the last known setting of its latest member, NaN if none is
-    known.
-    """
+    """Return the present settings by row: the latest member's last known ones, NaN if unknown."""
     last_seen = np.where(history.trace.present.T[columns], np.arange(len(history.trace.present)), -1).max(
         axis=1
     )

@@ -100,7 +100,7 @@ class Row(Section):
 
     @property
     def meant(self) -> Setting:
-        """What is set once the advice is followed: of a row to leave, what is set now."""
+        """The settings once the advice is followed: the present ones if the verdict is leave."""
         return self.current if self.verdict == "leave" else self.advised
 
     @property
@@ -150,12 +150,12 @@ def read(path: Path) -> Advice:
     except ScenarioError as error:
         raise ScenarioError(f"{error}; {cure}") from None
     if not isinstance(data, dict) or data.get("version") != VERSION:
-        raise ScenarioError(f"{path}: is no advice of version {VERSION}; {cure}")
+        raise ScenarioError(f"{path}: not an advice of version {VERSION}; {cure}")
     advice = validated(Advice, data, str(path))
     counts = Counter(row.name for row in advice.rows)
     name, count = counts.most_common(1)[0]
     if count > 1:
-        raise ScenarioError(f"{path}: rows: {name!r} is there {count} times")
+        raise ScenarioError(f"{path}: rows: {name!r} appears {count} times; {cure}")
     return advice
 
 

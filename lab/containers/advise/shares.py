@@ -26,11 +26,11 @@ def requests(
     tell: Callable[[Rehearse], Rehearse],
     windows: Sequence[float] = cpu.WINDOWS,
 ) -> Floats:
-    """Return CPU requests, float64[R] cores.
+    """Return the CPU request of each of the R rows, float64[R], cores.
 
-    known: history from which the rivals and memory are sized, mostly the rehearsal's own. tell: function that
-    shows the progress of a rehearsal. windows: begins of the windows that are rehearsed, as shares of the
-    length.
+    known: history from which the rivals and memory are sized, mostly the rehearsal's own.
+    tell: wraps a rehearsal so that it shows its progress.
+    windows: begins of the rehearsed windows, as shares of the history's length, each in [0, 1).
     """
     parts = [part for begin in windows if (part := rehearsal.window(begin, 1)) is not None]
     replicas = np.mean([part.running for part in parts], axis=0)

@@ -73,7 +73,7 @@ class Back:
 
     @property
     def worded(self) -> str:
-        """The result as a clause."""
+        """What was put back, as a clause for a sentence."""
         return f"taken back, {'the rest' if self.notes else 'everything'} is as it was"
 
 
@@ -168,7 +168,7 @@ class Applier:
         if path is None or (state := self._journal.load(path)).phase != "carrying":
             return None
         if state.kind != self._places.kind:
-            raise BackendError(f"{path}: an apply to {state.kind} was killed; first: twinbed apply --undo")
+            raise BackendError(f"{path}: an apply to {state.kind} was killed; run twinbed apply --undo first")
         return self.take_back(path, state, "its apply was killed")
 
     # --- steps -----------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class Applier:
         if change.quantity == "memory_limit_bytes" and change.lowers:
             floor = target.floor_bytes()
             if change.wanted < floor:
-                raise BackendError(f"{change.target}: now needs {floor:,} bytes, more than was planned")
+                raise BackendError(f"{change.target}: its memory grew, it needs {floor:,} bytes; apply again")
         self._note(
             "set",
             state,

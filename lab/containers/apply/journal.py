@@ -41,7 +41,7 @@ class Made(Section):
     quantity: str = Field(description="Key of advise.model.Setting.")
     found: Amount = Field(description='What was in force, cores or bytes; "none" is no limit.')
     wanted: Amount = Field(description="What the apply put in force.")
-    reason: str = Field(description="Why.")
+    reason: str = Field(description="Reason of the change.")
 
     @classmethod
     def of(cls, change: Change) -> Made:
@@ -57,15 +57,17 @@ class Made(Section):
 
 
 class ApplyState(Section):
-    """An apply."""
+    """The state of an apply, as its journal stores it."""
 
     version: Literal[1] = 1
     phase: Phase = Field(description="carrying: it may be half done; applied: it is done.")
     kind: str = Field(description="Where the containers are: Places.kind.")
     advice: str = Field(description="Path of the advice.")
     sha256: str = Field(description="SHA-256 of the advice.")
-    changes: list[Made] = Field(description="Those of the steps that were begun, in order.")
-    records: dict[str, dict[str, Any]] = Field(description="Target.record of each container, before.")
+    changes: list[Made] = Field(description="Changes of the steps that were begun, in order.")
+    records: dict[str, dict[str, Any]] = Field(
+        description="Target.record of each container before its change."
+    )
 
 
 class Journal:
@@ -106,7 +108,7 @@ class Journal:
         return self.folder / f"apply-{int(match[1]) + 1 if match else 1:06d}.json"
 
     def load(self, path: Path) -> ApplyState:
-        """Return the content of a file."""
+        """Return the apply that a file of the journal holds."""
         return validated(
             ApplyState, guard.parse_json(read_user_text(path, _MOST_BYTES), str(path)), str(path)
         )

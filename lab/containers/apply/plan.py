@@ -53,7 +53,7 @@ class Change:
 
     @property
     def lowers(self) -> bool:
-        """Whether less is allowed afterwards."""
+        """Whether the change lowers a limit."""
         return self.wanted < self.found
 
 

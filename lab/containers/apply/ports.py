@@ -43,11 +43,11 @@ class Target(Protocol):
         """Return the values in force, without those that cannot be set here."""
 
     def settled(self, quantity: str, value: float) -> float:
-        """Return a value in the form in which it will be held, possibly rounded; for no limit the present
-        one, if it cannot be removed here."""
+        """Return the value that will be in force, possibly rounded. If a limit cannot be removed here, it is
+        the present limit."""
 
     def record(self) -> dict[str, Any]:
-        """Return the further data for `put_back`, besides the value, as plain data."""
+        """Return what `put_back` needs besides the value, as plain data."""
 
     def set(self, quantity: str, value: float) -> None:
         """Put a value in force, or raise; it may raise after a part of it is in force."""
@@ -77,9 +77,7 @@ class Places(Protocol):
         invalid name, GroupGoneError for a name without a container."""
 
     def target(self, name: str) -> Target:
-        """Return the container of a full name, looked up again. Raise GroupGoneError if it no longer
-        exists.
-        """
+        """Look up the container of a full name. Raise GroupGoneError if it no longer exists."""
 
     def close(self) -> None:
         """Close all open resources. Idempotent."""

@@ -44,7 +44,7 @@ def _container(text: str) -> str:
     except ScenarioError as error:
         raise ValueError(str(error)) from None
     if name.kind == names.CGROUP:
-        raise ValueError(f"{text}: a path is given with attach")
+        raise ValueError(f"{text}: this is a path; give it as attach")
     return text
 
 
@@ -163,7 +163,7 @@ class DeploymentFile(_Strict):
         )
         for app in self.applications:
             if not app.containers and not app.watch:
-                raise ValueError(f"application {app.name}: neither containers nor watch")
+                raise ValueError(f"application {app.name}: give containers or watch")
         return self
 
 

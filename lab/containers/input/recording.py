@@ -113,7 +113,7 @@ def from_arguments(command: Sequence[str], containers: Sequence[str], name: str 
         name = name or re.sub(r"[^A-Za-z0-9_-]+", "-", Path(command[0]).name).strip("-_") or "command"
         return Request(_checked_name(name, "--name"), (ContainerSpec(name, tuple(command)),))
     if len(containers) > 1:
-        raise ScenarioError(f"{_OPTION} {containers[1]}: the one before it has no command; write -- COMMAND…")
+        raise ScenarioError(f"{_OPTION} {containers[0]}: no command; write -- COMMAND… after it")
     specs = [_entry(text, words).spec(None) for text, words in _groups(containers[0], command)]
     return Request(_checked_name(name or "recording", "--name"), tuple(specs))
 

@@ -77,7 +77,8 @@ class JobInput(Section):
     """Commands that run together. The testbed runs them; the twin replays a recording of them.
 
     The recording is made without limits, once on each machine, and kept in ~/.cache/twinbed/jobs. Containers
-    with a RANK and one WORLD_SIZE in their `env` are ranks of one job: the twin's wait for each other too.
+    with a RANK and one WORLD_SIZE in their `env` are ranks of one job. They wait for each other on the twin,
+    too.
     """
 
     file: str = Field(min_length=1)
@@ -124,17 +125,17 @@ class HpaInput(Section):
 
     replicas: PositiveInt = Field(default=1, description="Replicas of each workload at the start.")
     target_utilisation: PositiveFloat | None = None
-    """CPU use divided by CPU requests that it aims at (averageUtilization / 100); 0.8."""
-    min_replicas: PositiveInt | None = Field(default=None, description="Fewest replicas; 1.")
-    max_replicas: PositiveInt | None = Field(default=None, le=1000, description="Most replicas; 10.")
+    """Target of CPU use divided by CPU requests (averageUtilization / 100); default 0.8."""
+    min_replicas: PositiveInt | None = Field(default=None, description="Fewest replicas; default 1.")
+    max_replicas: PositiveInt | None = Field(default=None, le=1000, description="Most replicas; default 10.")
     sync_interval_s: PositiveFloat | None = None
-    """Time between two of its decisions, seconds; 15."""
+    """Time between two of its decisions, seconds; default 15."""
     tolerance: NonNegativeFloat | None = None
-    """Deviation from the target, as a fraction, that changes nothing; 0.1."""
+    """Largest deviation from the target, as a fraction, that changes nothing; default 0.1."""
     downscale_window_s: NonNegativeFloat | None = None
-    """The number of replicas falls at most to the largest number wanted in this window, s; 300."""
+    """The number of replicas falls at most to the largest number wanted in this window, s; default 300."""
     readiness_s: NonNegativeFloat | None = None
-    """Age from which a replica's CPU use counts, seconds; 30."""
+    """Age from which a replica's CPU use counts, seconds; default 30."""
 
     @model_validator(mode="after")
     def _starts_within_bounds(self) -> Self:
@@ -184,7 +185,7 @@ class Refine(Section):
 
 
 class MachineOverrides(Section):
-    """Single values of the calibration replaced, for all hosts, on the twin only."""
+    """Values that replace single values of the calibration, for all hosts, on the twin only."""
 
     telemetry_delay_s: NonNegativeFloat | None = None
     """Time from a period's end until its statistics are read, seconds."""
@@ -266,9 +267,9 @@ class ContainerScenario(Scenario):
     """The containers' cpu.weight on hosts that are short of CPUs, in a replay on the twin: one number for
     all, or one per container name; 100 when left out."""
     draw: int = Field(default=0, ge=0, le=1_000_000)
-    """Number of the draw of what nobody chooses on a machine: when, within a period, the containers' CFS
-    periods and a workload's demand begin. The load is that of the seed in every draw. In draw 0, a workload's
-    demand begins with a period."""
+    """Number of the random draw of the moments within a period at which the containers' CFS periods and a
+    workload's demand begin; on a machine, nobody chooses these. The load is that of the seed in every draw.
+    In draw 0, a workload's demand begins with a period."""
     hpa: HpaInput | None = None
     """The Horizontal Pod Autoscaler, which changes the number of replicas in a replay of a trace or a
     workload on the twin."""
@@ -280,18 +281,18 @@ class ContainerScenario(Scenario):
     profile: Profile = Field(default=Profile(), description="How peaks were profiled.")
     refine: Refine = Field(default=Refine(), description="How a coarse trace is made finer.")
     machine: MachineOverrides = MachineOverrides()
-    """Single values of the calibration replaced."""
+    """Values that replace single values of the calibration."""
     price: Price = Field(default=Price(), description="Price of reservations.")
 
     @model_validator(mode="after")
     def _hosts_of_a_replay(self) -> Self:
         """Refuse keys that only a replay uses."""
         if self.hpa is not None and (self.services or self.serverless or self.job):
-            raise ValueError("hpa: only for a trace or a workload")
+            raise ValueError("hpa: has no effect on services, serverless or a job; leave it out")
         for key in ("hosts", "cpu_weight"):
             if getattr(self, key) is not None and (self.services or self.serverless):
-                cure = "; write services.hosts" if key == "hosts" and self.services else ""
-                raise ValueError(f"{key}: only for a trace, a workload or a job{cure}")
+                cure = "write services.hosts" if key == "hosts" and self.services else "leave it out"
+                raise ValueError(f"{key}: only for a trace, a workload or a job; {cure}")
         return self
 
     @property
@@ -302,14 +303,16 @@ class ContainerScenario(Scenario):
     @model_validator(mode="after")
     def _draws_begins(self) -> Self:
         if self.draw and not self.drawn:
-            raise ValueError("draw: only for services or a workload")
+            raise ValueError("draw: only for services or a workload; leave it out")
         return self
 
     @model_validator(mode="after")
     def _profiles_services(self) -> Self:
         for key in ("arrivals", "cold_start"):
             if getattr(self.profile, key) and self.services is None:
-                raise ValueError(f"profile.{key}: only a scenario with services has a profile run")
+                raise ValueError(
+                    f"profile.{key}: only a scenario with services has a profile run; leave it out"
+                )
         return self
 
     @model_validator(mode="after")

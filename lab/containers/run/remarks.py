@@ -51,9 +51,7 @@ def legend(runs: Sequence[Run]) -> str:
 
 
 def facts(runs: Sequence[Run]) -> Record:
-    """Return the facts about the runs, for the lines above a table. Facts that differ between them are
-    listed.
-    """
+    """Return the facts about the runs for the lines above a table, with every value that differs."""
     texts = {
         "workload": [_workload_text(run) for run in runs],
         "requests": [_requests_text(run) for run in runs if "requests" in run.tables],

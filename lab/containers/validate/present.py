@@ -103,7 +103,7 @@ def own(cells: Sequence[Cell]) -> Iterator[str]:
         return
     parts = ((quantity.title, own_share(cells, quantity.key)) for quantity, _, _ in by_quantity(cells))
     quantities = "; ".join(f"{title} {part:.0%}" for title, part in parts if not math.isnan(part))
-    yield f"The machine itself: one repeat agrees with the others in {whole:.0%} ({quantities})."
+    yield f"On this machine, one repeat agrees with the others in {whole:.0%} ({quantities})."
 
 
 def disturbed(cells: Sequence[Cell]) -> Iterator[str]:

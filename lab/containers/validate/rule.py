@@ -72,12 +72,12 @@ class Verdict(StrEnum):
 
     @property
     def counts(self) -> bool:
-        """Whether there was anything to compare."""
+        """Whether the quantity counts: at least one backend has a value."""
         return self is not Verdict.NONE
 
     @property
     def agrees(self) -> bool:
-        """Whether the twin's value is good enough."""
+        """Whether the twin's value is inside the limit or inside the testbed's spread."""
         return self in (Verdict.LIMIT, Verdict.SPREAD)
 
 

@@ -118,7 +118,7 @@ class Fabric:
     alpha_s: float
 
     def handling(self, scheme: Scheme) -> Handling:
-        """Return how faults are met under a scheme."""
+        """Return the delays and timers with which a scheme handles faults."""
         return Handling(scheme, self.control, self.timers, self.bond, self.reroute)
 
 

@@ -158,7 +158,7 @@ def configure(namespace: str, daemon: Daemon, *commands: str) -> None:
 
 @contextmanager
 def load() -> Iterator[None]:
-    """Keep every CPU busy inside the block."""
+    """Keep every CPU busy while the `with` block runs."""
     # These processes end by themselves when this process is killed.
     forever = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     spinning = [subprocess.Popen([sys.executable, "-c", forever]) for _ in os.sched_getaffinity(0)]

@@ -42,9 +42,7 @@ class ImpairmentFile(BaseModel):
 
 
 def impairment(asked: ImpairmentFile, place: str = "") -> Impairment:
-    """Return the impairment of a file. place: prefix of a key in errors. Raises ScenarioError naming the
-    key.
-    """
+    """Return a file's impairment. Raises ScenarioError naming the key, after `place`."""
     parts = _LINK.fullmatch(asked.link)
     if parts is None:
         raise ScenarioError(

@@ -70,10 +70,10 @@ class PlanFile(BaseModel):
 
 
 def plan(path: Path | None, options: Mapping[str, Any], topo: str | None = None) -> Plan:
-    """Return a file's plan (None: all defaults), with options in place of its keys. An option that is
-    None was not given. topo: what some of them come from, for errors.
+    """Return the plan of a file (None: all defaults). An option that is not None replaces its key.
 
-    Raises ScenarioError in one line that names the file, or the option, and the key.
+    topo: FILE.py:CLASS from which some options come; errors name it. Raises ScenarioError that names the
+    file or the option, and the key.
     """
     given: dict[str, Any] = {} if path is None else guard.read_keys(path, "keys, as `hosts: 4`")
     chosen = {key: value for key, value in options.items() if value is not None}

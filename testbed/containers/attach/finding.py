@@ -104,9 +104,7 @@ class Finder:
         raise gone[0] if gone else GroupGoneError(f"{name}: no such container runs here any more")
 
     def everyone(self) -> list[Found]:
-        """Return all containers of the engines whose sockets exist here. Containers that end meanwhile are
-        left out.
-        """
+        """Return all containers of the engines whose sockets exist here, less those that end meanwhile."""
         lists = map(self._listed, present())
         return self._located(
             (listed.engine, container) for listed in lists for container in listed.containers

@@ -123,9 +123,7 @@ def directories_of(path: str | Path | Mapping[str, str | Path], driver: V1 | V2)
 
 
 def restore_run(run: str) -> list[BackendError]:
-    """Restore the limits that a run's killed keeper stored. Returns an error for each limit that could not be
-    restored.
-    """
+    """Restore the limits that a run's killed keeper stored. Return an error for each failure."""
     problems = []
     for file in files_of(run):
         problems += put_back(_load(file))

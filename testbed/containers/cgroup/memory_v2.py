@@ -44,9 +44,7 @@ class MemoryV2:
         return int(self._charge.read())
 
     def set_limit(self, limit_bytes: int) -> int:
-        """Set the limit and return the limit in force: never below the memory that the group holds after
-        reclaiming.
-        """
+        """Set the limit. Return the limit in force, never below the memory held after reclaiming."""
         wanted = whole_pages(limit_bytes)
         raising = wanted >= self.limit_bytes
         if not raising:

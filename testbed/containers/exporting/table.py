@@ -49,5 +49,5 @@ TABLE = {metric.name: metric for metric in METRICS}
 
 
 def of(program: str) -> list[Exported]:
-    """Return the metrics of one program."""
+    """Return the metrics that `program` exports."""
     return [metric for metric in METRICS if metric.program == program]

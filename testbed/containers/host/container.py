@@ -202,9 +202,7 @@ class Container:
 
 
 def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
-    """End the running commands: SIGTERM, and SIGKILL after the grace time or as soon as `hurry` returns
-    True.
-    """
+    """End the running commands: SIGTERM, then SIGKILL after the grace time or once `hurry` is True."""
     left = [container for container in containers if container.running]
     for container in left:
         container.group.send(signal.SIGTERM)

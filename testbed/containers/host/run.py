@@ -44,7 +44,7 @@ _CHORES_NS = NS
 
 
 class ControlLoop:
-    """One run, and the listener of its executor. Call deploy, begin, run and close once, in this order.
+    """Makes one run, and listens to its executor. Call deploy, begin, run and close once, in this order.
     executor: carries decisions out; decide_s: time spent in the allocator's on_period, s."""
 
     def __init__(

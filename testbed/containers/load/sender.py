@@ -63,7 +63,7 @@ class Sender:
         self.arrived = self.ended = 0
 
     def stop(self) -> None:
-        """Let `send` return now."""
+        """Make `send` return at once."""
         self._stopped = True
         self._awake.set()
 

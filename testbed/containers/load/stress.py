@@ -94,7 +94,7 @@ class Memory:
 
 
 def main(path: str) -> None:
-    """Run the script in the file `path`."""
+    """Run the script of CPU and memory demand in the file `path`."""
     script: dict[str, Any] = json.loads(Path(path).read_text())
     memory = Memory(max(script["memory_bytes"], default=0))
     if script["ready"]:

@@ -31,7 +31,7 @@ Row = tuple[tuple[int, ...], int, int, int]
 
 
 class Tracing(asyncio.DatagramProtocol):
-    """The traced requests of a plan."""
+    """Chooses the requests of a plan that are traced, and collects their spans."""
 
     def __init__(self, plan: LoadPlan) -> None:
         a_window = len(plan.at_s) / plan.duration_s * plan.service_interval_s

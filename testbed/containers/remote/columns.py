@@ -37,7 +37,7 @@ class Columns:
         self._columns: list[Column] = []
 
     def column(self, dtype: type) -> Column:
-        """Return a new column."""
+        """Return a new column of zeros that grows with the others."""
         column = Column(len(self.ids), dtype)
         self._columns.append(column)
         return column

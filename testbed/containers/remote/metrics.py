@@ -24,12 +24,12 @@ MOST_LISTED = 10_000
 
 
 def of_controller(controller: Controller) -> list[Series]:
-    """Return every metric of the controller except the histogram."""
+    """Return the series of every metric of the controller except its histogram."""
     return [*_containers(controller), *_applications(controller), *_agents(controller), *_counts(controller)]
 
 
 def of_agent(agent: Agent) -> list[Series]:
-    """Return every metric of the agent except the histograms."""
+    """Return the series of every metric of the agent except its histograms."""
     figures, hosting = agent.figures, agent.hosting
     executor, events, own = hosting.executor, hosting.events, (agent.name,)
     states = Counter(container.state for container in hosting.containers.values())

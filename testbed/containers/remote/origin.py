@@ -90,9 +90,7 @@ class Watcher:
         return [origin for origin, _ in self._known.values()]
 
     def look(self) -> tuple[list[Origin], set[str]]:
-        """Return the containers that appeared since the last call, and the names of those that
-        disappeared.
-        """
+        """Return containers that appeared since the last call, and names of those that disappeared."""
         present = self._there()
         appeared = [origin for name, (origin, key) in present.items() if self._key(name) != key]
         vanished = {name for name, (_, key) in self._known.items() if present.get(name, (None, ""))[1] != key}

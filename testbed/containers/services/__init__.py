@@ -1,3 +1,1 @@
-"""Service graphs as real processes: each container is a small HTTP server that burns the CPU of its
-handlers.
-"""
+"""Service graphs as real processes: each container is an HTTP server that burns its handlers' CPU."""

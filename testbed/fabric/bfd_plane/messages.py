@@ -102,7 +102,7 @@ class Listener:
         self._waiting = b""
 
     def send(self, data: bytes) -> None:
-        """Send a message, or anything else."""
+        """Send bytes to the data plane, which need not be a valid message."""
         assert self._connection is not None
         self._connection.sendall(data)
 

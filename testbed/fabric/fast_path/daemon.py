@@ -130,7 +130,7 @@ class Daemon:
         self.ended = False
 
     def run(self) -> None:
-        """Run until `ended`, then remove all our routes."""
+        """Handle events until `ended` is set, then remove all routes that the fast path added."""
         self._steering.open()
         self._hand(Started(self._now(time.monotonic())))
         while not self.ended:

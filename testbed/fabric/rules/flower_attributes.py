@@ -25,7 +25,7 @@ _GENERIC = (("index", "I"), ("capab", "I"), ("action", "i"), ("refcnt", "i"), ("
 
 
 class tunnel_key(nla):  # type: ignore[misc]  # noqa: N801
-    """Options of the action tunnel_key."""
+    """Options of the action tunnel_key, which sets the tunnel's addresses, key and port."""
 
     nla_flags = NLA_F_NESTED
     nla_map = (
@@ -52,7 +52,7 @@ class tunnel_key(nla):  # type: ignore[misc]  # noqa: N801
 
 
 class mirred(nla):  # type: ignore[misc]  # noqa: N801
-    """Options of the action mirred."""
+    """Options of the action mirred, which sends a packet to another device."""
 
     nla_flags = NLA_F_NESTED
     nla_map = (
@@ -71,7 +71,7 @@ _ACTIONS = {"tunnel_key": tunnel_key, "mirred": mirred}
 
 
 class action(nla):  # type: ignore[misc]  # noqa: N801
-    """One action of a filter. Its cookie is the owner's mark."""
+    """An action of a filter. TCA_ACT_COOKIE holds the owner's mark."""
 
     nla_flags = NLA_F_NESTED
     nla_map = (
@@ -90,13 +90,13 @@ class action(nla):  # type: ignore[misc]  # noqa: N801
 
     @staticmethod
     def by_kind(self: nla, *_: Any, **__: Any) -> type[nla]:  # as pyroute2 calls it
-        """Return the class of the options."""
+        """Return the pyroute2 class that decodes the options of this kind of action."""
         known: type[nla] = _ACTIONS.get(self.get_attr("TCA_ACT_KIND"), nla.hex)
         return known
 
 
 class flower(nla):  # type: ignore[misc]  # noqa: N801
-    """Options of the classifier."""
+    """Options of the classifier flower."""
 
     nla_flags = NLA_F_NESTED
     nla_map = (

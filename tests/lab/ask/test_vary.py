@@ -94,7 +94,7 @@ def test_a_key_can_be_set_to_vary():
 
 def test_setting_a_part_of_what_varies_is_refused():
     scenario = build(MINIMAL | {"vary": {"trace": [{"source": "a"}, {"source": "b"}]}})
-    with pytest.raises(ScenarioError, match=r"--set trace\.start_s=1: would be overwritten, trace varies"):
+    with pytest.raises(ScenarioError, match=r"--set trace\.start_s=1: vary sets trace"):
         with_overrides(scenario, ["trace.start_s=1"])
 
 

@@ -97,7 +97,7 @@ def test_the_policies_that_are_close_are_those_of_all_kinds(twinbed, scenario, n
         (["--policy", "oracle"], "no policy 'oracle'"),
         (["--policy", "escra,,static"], "policy"),
         (["--policy", "static:factor=-1"], "static.factor"),
-        (["--policy", "escra,escra"], "must not repeat"),
+        (["--policy", "escra,escra"], "a policy or a seed is given twice"),
         (["--container", "wob"], "no container 'wob' in the trace; close: web"),
         (["--start", "1000"], "no interval begins"),
         (["--end", "0"], "'--end'"),

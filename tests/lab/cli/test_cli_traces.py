@@ -221,7 +221,7 @@ def test_an_interruption_leaves_nothing(twinbed, tmp_path, monkeypatch):
         (("--since", "7"), "--since 7: expected a number and a unit"),
         (("--step", "fast"), "--step fast: expected a number and a unit"),
         (("--step", "2d"), "--step 172800 s: expected whole milliseconds"),
-        (("--since", "10s", "--until", "1700000055"), "--since: 10 s are no time from one step"),
+        (("--since", "10s", "--until", "1700000055"), "--since: 10 s; expected a time from one step"),
         (("--until", "yesterday"), "--until yesterday: expected a time such as"),
         (("--selector", "namespace=shop"), "--selector: 'namespace=shop' is no matcher"),
         (("--token-env", "NO_SUCH_TOKEN"), "there is no such environment variable"),

@@ -66,7 +66,7 @@ def test_a_single_commands_own_container_option_is_left_alone():
         (["x"], ["web"], r"--container web: expected name=NAME"),
         (["x"], ["name=web,memory=1"], "--container name=web,memory=1: memory: unknown key"),
         (["x"], ["name=web,cpu_quota_cores=-1"], "cpu_quota_cores: Input should be greater than 0"),
-        (["x"], ["name=a", "name=b"], "--container name=b: the one before it has no command"),
+        (["x"], ["name=a", "name=b"], "--container name=a: no command"),
     ],
 )
 def test_a_wrong_command_line_is_refused(words, containers, message):

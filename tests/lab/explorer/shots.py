@@ -29,7 +29,7 @@ PAGES = {
     "containers": ("?ask=containers", "All figures", ""),
     "advise": ("advise?advice_source=ddp+training", "Take it away", "Run"),
     "services": ("services?app=teastore&duration_s=20", "All figures", "Run"),
-    "fabric": ("?ask=fabric", "What follows", ""),
+    "fabric": ("?ask=fabric", "What happens after the fault", ""),
     "training": ("fabric?fabric_ask=Training+job", "Every iteration over time", "Run"),
     "collective": ("fabric?fabric_ask=Collective", "Every operation over time", "Run"),
     "fleet": ("fabric?fabric_ask=Fleet", "All stored fleets", "Run"),

@@ -153,7 +153,7 @@ def test_hosts_are_given_with_their_cores_and_the_address_keeps_them(open_page):
     app = open_page(answer(row("web", "apply")))
     app.selectbox(key="advice_source").select("sample").run()
     app.number_input(key="advice_hosts").set_value(2.0).run()
-    assert "Give both, the number of hosts and the cores of each" in app.error[0].value
+    assert "Give both the number of hosts and the cores of each" in app.error[0].value
     assert app.button(key="run").disabled
     app.number_input(key="advice_host_cores").set_value(4.0).run()
     assert not app.error

@@ -41,6 +41,6 @@ def test_a_sweep_of_the_store_is_drawn(blank, address, shown_store):
     sweep(plan(), RunStore(shown_store), Local(1))
     page.goto(f"{address}/sweep")
     expect(page.get_by_text("Ended. 16 of 16 runs.")).to_be_visible()
-    expect(page.get_by_role("heading", name="What one figure costs in the other")).to_be_visible()
+    expect(page.get_by_role("heading", name="Trade-off between the two figures")).to_be_visible()
     expect(page.get_by_test_id("stVegaLiteChart").last.locator("svg, canvas").first).to_be_visible()
     no_traceback(page)

@@ -52,8 +52,8 @@ def test_a_fault_is_answered_first_under_every_scheme_and_then_step_by_step(open
     assert markup(app).index("Thorn") < markup(app).index("Bond")
     assert "RDMA sends again after" in markup(app)
     assert [line.value for line in app.subheader] == [
-        "Where it breaks",
-        "What follows",
+        "Where the fault is",
+        "What happens after the fault",
         "BFD's two sides",
         "When a queue pair sends again",
     ]

@@ -69,7 +69,7 @@ def test_a_taken_port_is_refused_in_one_line(capsys):
 def test_a_store_that_no_page_could_open_is_refused(capsys, monkeypatch):
     monkeypatch.setenv("TWINBED_STORE", "s3://runs/x")
     assert call(["explore", "--check"]) == 2
-    assert capsys.readouterr().err == "twinbed: TWINBED_STORE=s3://runs/x: a folder is needed here\n"
+    assert capsys.readouterr().err == "twinbed: TWINBED_STORE=s3://runs/x: expected a folder, not a URL\n"
 
 
 def test_a_missing_package_names_the_extra(capsys, monkeypatch):

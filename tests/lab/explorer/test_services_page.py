@@ -58,8 +58,8 @@ def test_an_address_with_stored_runs_shows_their_results(open_services, asked):
     titles = [each.value for each in app.subheader]
     assert titles == [
         "Latency over time", "Throughput and failures", "All latencies", "Cost", "Limit and use over time",
-        "Whose waiting makes the slowest 1 %", "Service by service", "Slack and throttling, all containers",
-        "All figures",
+        "Where the slowest 1 % of requests wait", "Service by service",
+        "Slack and throttling, all containers", "All figures",
     ]  # fmt: skip
     assert "The slowest 1 % take" in texts(app)
     assert "Why did the limit change here?" in texts(app)
@@ -77,12 +77,12 @@ def test_another_percentile_and_policy_are_shown_and_the_percentile_stands_in_th
 ):
     app = open_services(runs=[run.id for run in asked[1]])
     first = app.dataframe[0].value
-    assert "50 % took longer" not in texts(app)
+    assert "50 % of the requests that came" not in texts(app)
     app.segmented_control(key="shown_percentile").set_value("p50")
     app.segmented_control(key="shown_policy").set_value("Static · factor=0.9").run()
     assert not app.exception
     assert not app.dataframe[0].value.equals(first)
-    assert "50 % took longer" in texts(app)
+    assert "50 % of the requests that came" in texts(app)
     assert app.query_params["percentile"] == "p50"
     again = open_services(runs=[run.id for run in asked[1]], percentile="p50")
     assert again.segmented_control(key="shown_percentile").value == "p50"

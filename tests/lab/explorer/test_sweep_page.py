@@ -74,7 +74,7 @@ def test_a_sweep_has_a_table_lines_heat_maps_and_a_front(open_sweep, swept):
         "over" in text for text in headings
     )
     assert any(text.startswith("JCT mean: FIFO") for text in headings)
-    assert headings[-1] == "What one figure costs in the other"
+    assert headings[-1] == "Trade-off between the two figures"
     assert len(app.dataframe[0].value) == 8
     app.multiselect(key=f"sweep_figures_{plan().id}").set_value(["cost_usd"]).run()
     assert not app.exception

@@ -72,7 +72,7 @@ def test_who_closes_the_tab_leaves_no_worker_behind(blank, address):
 def test_one_click_shows_what_follows_a_fault_of_a_fabric(blank, address):
     page = blank
     ask_from_home(page, address, "Break a link")
-    expect(page.get_by_role("heading", name="What follows")).to_be_visible()
+    expect(page.get_by_role("heading", name="What happens after the fault")).to_be_visible()
     expect(chart(page)).to_be_visible()
     expect(page).to_have_url(re.compile("/fabric$"))
     expect(page.get_by_text("without packets").first).to_be_visible()

@@ -156,7 +156,7 @@ def test_runs_are_newest_first_whatever_the_zone_and_form_of_their_times(store):
 
 def test_a_damaged_quota_is_named_with_its_cure(store):
     store.shelf(".quota").write("bytes", b"much")
-    with pytest.raises(StoreError, match=r"\.quota/bytes: no number; set the quota anew: twinbed runs quota"):
+    with pytest.raises(StoreError, match=r"\.quota/bytes: not a number; set it again: twinbed runs quota"):
         store.quota.get()
     store.quota.set(None)
     assert store.quota.get() is None

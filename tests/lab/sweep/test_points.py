@@ -84,7 +84,7 @@ def test_an_unknown_key_is_named_with_the_option_or_the_line_that_has_it(dice, t
 
 def test_a_key_cannot_be_varied_twice(dice, tmp_path):
     (tmp_path / "points.csv").write_text("dice.throws\n1\n")
-    with pytest.raises(ScenarioError, match=r"line 2: dice\.throws is varied by --vary, too"):
+    with pytest.raises(ScenarioError, match=r"line 2: dice\.throws is also in --vary"):
         points(dice, ["dice.throws=1,2"], tmp_path / "points.csv")
     with pytest.raises(ScenarioError, match="given twice"):
         points(dice, ["dice.throws=1", "dice.throws=2"], None)

@@ -290,7 +290,7 @@ def test_the_front_has_no_lower_bound_and_no_figure_that_judges_nothing():
     ).assign(wait_censored=[True, False])
     *_, (heading, front) = figures(runs, ["k"], [size, cost, wait])
     (rows,) = front.chart.to_dict()["datasets"].values()
-    assert heading == "What one figure costs in the other"
+    assert heading == "Trade-off between the two figures"
     assert {row["label"]: row["best"] for row in rows} == {"k=1 a": False, "k=2 a": True}
     assert [title for title, _ in figures(runs, ["k"], [size, cost])] == ["size over k", "cost over k"]
     assert "lower bounds" in dict(figures(runs, ["k"], [wait]))["wait over k"].caption

@@ -32,7 +32,8 @@ def test_the_page_says_what_was_reached_and_names_what_is_not_there():
     dear = Sums(100, 100, 90, 8.0, 4.0, 0, 0.0, 8.0, 100.0, 2.0, 7.5, 1e9, 1e9)
     table = {name: whole if name in ("requests-only", "limits") else dear for name in JUDGED}
     page = document([(History("Some set", "", False, "", {}), table)], ["Other set"])
-    assert "97.0 % had no OOM event with twinbed's advice (aim: 95 %, reached), 90.0 % with krr's" in page
+    assert "With twinbed's advice, 97.0 % of 100 containers" in page
+    assert "(aim: 95 %, reached; least in Some set: 97.0 %), 90.0 % with krr's" in page
     assert "16.7 % less money than krr's" in page
     assert "1.0 % of the work is late, against 2.0 % with krr's" in page
     aims = "yes, 97.0 % | yes, -16.7 %, -16.7 % | yes, 1 against 2 and 2 % | **no**, 10 against 8 and 8 %"

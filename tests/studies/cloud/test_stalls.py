@@ -18,7 +18,7 @@ def test_the_page_is_made_of_what_was_measured_and_measures_nothing_by_itself(tm
     assert "| a | network |  | 40.00 | 400.0% | 0.00 | 9.00 | 100.0% |" in text
     assert "| a | RUN1n | 50.00 | 18.00 | -64.0% |" in text
     assert "| K4, interconnect | up to 90% of the time | up to 20% | up to 11% |" in text
-    assert "fix first: interconnect 0, CPU 0, disk 0, network 1; none beyond noise: 0." in text
+    assert "fix first: interconnect 0, CPU 0, disk 0, network 1; no stall beyond noise 0." in text
 
 
 def test_the_dearer_type_is_named_where_it_is_slower_beyond_noise():

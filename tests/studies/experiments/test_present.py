@@ -102,7 +102,7 @@ def test_the_results_have_each_experiment_with_the_command_that_prints_it():
     moved = [Moved("as declared", {"follows_s": 2.0})]
     reported = [Reported(beside(), moved), Reported(apart(), [])]
     text = document(PAGES["containers"], reported, Asked())
-    assert "compared with the source 1 times" in text
+    assert "Of the source's 1 figures, the twin" in text
     assert text.index("does not reproduce 1.") < text.index("## Summary") < text.index("## Conditions")
     assert "| E1: A tiny experiment | 1 | 0 | 0 | 1 | 0 |" in text
     assert "`python -m studies E1`" in text

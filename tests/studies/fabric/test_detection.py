@@ -67,9 +67,8 @@ def test_the_page_says_whether_the_aims_are_reached(gap_s: float, said: str) -> 
     roads = [Seen(Setting(road, 3, 10), [gap_s] * 3, [0.0] * 3, session_s=36_000) for road in ROADS]
     text = told_whole({"3x10": roads}, ["## A part"], "0.1")
     assert said in text
-    assert (
-        "0 of our sessions went down without a fault in 10.00 session-hours, so at most 0.3 an hour" in text
-    )
+    assert "In 10.00 session-hours 0 of our sessions went down without a fault" in text
+    assert "so the rate is at most 0.3 an hour" in text
 
 
 @pytest.mark.parametrize(("count", "said"), [(43, "–"), (101, "95")])

@@ -50,8 +50,8 @@ def test_the_page_compares_what_was_measured_and_says_what_was_not(measured: Run
     asked = Asked(store=tmp_path / "real", out=tmp_path, page_only=True)
     assert page.make(asked) == 0
     text = (tmp_path / "fidelity-cluster.md").read_text()
-    assert "Of 3 mean JCTs that were measured, the twin has 3 within 10%." in text
-    assert "the order of the policies in 1 of 1 questions" in text
+    assert "The twin predicts 3 of 3 measured mean job completion times (JCT) within 10%." in text
+    assert "ranks the policies as the testbed does in 1 of 1 questions" in text
     assert text.count("Not run yet.") == 2
     assert len(re.findall(r"\| yes \|", text)) == 3
     assert "other code" not in text
@@ -89,6 +89,6 @@ def test_each_run_has_a_calibration_and_the_same_command_goes_on_where_it_stoppe
     assert {spec.calibration.name for spec in made} == {"of this machine"}
     text = (tmp_path / "fidelity-cluster.md").read_text()
     assert "each run has a calibration of its own" in text
-    assert "Of 14 mean JCTs" in text
+    assert "of 14 measured mean job completion times" in text
     page.make(Asked(store=tmp_path / "new" / "real", out=tmp_path))
     assert len(made) == len(calibrations) == 14

@@ -75,8 +75,8 @@ def test_efficiency_and_overhead_are_of_the_work():
 def test_the_page_says_when_it_is_not_right():
     rows = [Timed("dask", 2, 20, 1.0, 12.5), Timed("dask", 2, 20, 0.0, 0.2)]
     page = text(RIGHT, rows, 9)
-    assert "Every run was there exactly once: 9 of 9" in page
-    assert "An empty unit cost 10.0 ms." in page
+    assert "Every run was stored exactly once, through all faults below: 9 of 9" in page
+    assert "A unit without work cost 10.0 ms." in page
     assert "NOT every run" in text(RIGHT | {"there": 8}, rows, 9)
     assert "The aim was 10 runs; the others are not made yet" in text(RIGHT, rows, 10)
 

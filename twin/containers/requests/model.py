@@ -126,12 +126,12 @@ class RequestWorkload:
     + 1)·period_s − phase_s. Containers of equal phase report together, so draw phases from a few values. A
     host whose containers together want more than its cores runs all of them slower, in proportion to their
     runnable threads; once CPU requests are in force on it, it shares its cores max-min fairly by weight.
-    stolen: share in [0, 1) of a CPU's time in which its owner does not run. imbalance: in [0, 1], how much
-    of a host's CPUs is idle though it is wanted. Of c CPUs for w > 1 threads, 0 means that none is idle that
-    could run; 1 means that as many are busy as if each thread stood at one of them by chance and stayed
-    there, c·(1 − (1 − 1/c)^w). moves: in [0, 1], probability that a container with wake_s > 0 that wakes up
-    runs on another of its host's CPUs than before. Each CPU keeps up to cfs.SILO_S of the container's run
-    time, which the others cannot use. host_memory_bytes, report_interval_s: as in `Workload`.
+    stolen: share in [0, 1) of a CPU's time in which its owner does not run. imbalance: in [0, 1], how
+    unevenly w > 1 threads use a host's c CPUs. 0: no CPU is idle while a thread waits. 1: as many CPUs are
+    busy as if each thread stayed on one drawn at random, c·(1 − (1 − 1/c)^w). moves: in [0, 1], probability
+    that a container with wake_s > 0 wakes up on another of its host's CPUs. Each CPU keeps up to cfs.SILO_S
+    of the container's run time, which the other CPUs cannot use. host_memory_bytes, report_interval_s: as in
+    `Workload`.
     """
 
     names: tuple[str, ...]

@@ -79,9 +79,7 @@ class Requests:
     # --- time ------------------------------------------------------------------------------------
 
     def run_until(self, at_s: float) -> float:
-        """Advance everything to `at_s`, or to an earlier instant that needs the loop. Return the instant
-        reached, s.
-        """
+        """Advance everything to `at_s`, or to an earlier instant that needs the loop. Return it, s."""
         self.signalled = self._advance(at_s) == records.SIGNALLED
         return float(self.engine["now"][0]) if self.signalled else at_s
 
@@ -157,9 +155,7 @@ class Requests:
         engine.stop(self.engine, columns)
 
     def take_down(self, columns: Columns) -> None:
-        """Kill or restart containers. Their visits fail, and the calls of these visits continue without a
-        caller.
-        """
+        """Kill or restart containers. Their visits fail; the visits' calls continue without a caller."""
         engine.kill(self.engine, columns, DOWN)
         self._advance(-np.inf)
 

@@ -27,9 +27,7 @@ FORMS: dict[str, Callable[[list[Row]], dict[str, str]]] = {
 
 
 def texts(advice: Advice, form: str) -> dict[str, str]:
-    """Return the advice in a form, as texts by file name. Raise ScenarioError if there is nothing to
-    apply.
-    """
+    """Return the advice in a form, as texts by file name. Raise ScenarioError if it changes nothing."""
     rows = [row for row in advice.rows if row.verdict != "leave"]
     if not rows:
         raise ScenarioError("the advice changes nothing, so there is nothing to write")

@@ -132,10 +132,10 @@ PRESETS: tuple[str, ...] = get_args(_Preset)
 def _spelt_out(written: Any) -> Any:
     """Turn a name alone into the mapping that it selects. Other values are left to pydantic."""
     if isinstance(written, dict) and "kind" not in written:
-        raise ValueError("kind is missing")
+        raise ValueError(f"kind: missing; give one of {', '.join(PRESETS)}, or another kind")
     if isinstance(written, str):
         if written not in PRESETS:
-            raise ValueError(f"no arrivals are called {written!r}; known are {', '.join(PRESETS)}")
+            raise ValueError(f"no arrivals are called {written!r}; give one of {', '.join(PRESETS)}")
         return {"kind": written}
     return written
 
@@ -218,6 +218,6 @@ def _check_length(spec: Rates | Timestamps, length_s: float, duration_s: float) 
     # bit.
     if left_s < duration_s * (1 - 1e-9):
         raise ScenarioError(
-            f"arrivals: {spec.file} lasts {length_s:g} s; from {spec.start_s:g} s at speed {spec.speed:g} "
-            f"that is {left_s:g} s for a run of {duration_s:g} s"
+            f"arrivals: {spec.file} lasts {length_s:g} s; from {spec.start_s:g} s at speed {spec.speed:g} it "
+            f"covers {left_s:g} s of the run's {duration_s:g} s; shorten the run"
         )

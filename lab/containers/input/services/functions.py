@@ -116,7 +116,7 @@ def _load(asked: ServerlessInput, seed: np.random.SeedSequence) -> Invocations |
     if asked.arrivals is not None:
         return Invocations(generate(asked.arrivals, asked.duration_s, [1.0], seed).at_s)
     if asked.interval_s is None:
-        raise ScenarioError("serverless: there are no invocations")
+        raise ScenarioError("serverless: no invocations; give one of interval_s, arrivals, batch")
     return Invocations(np.arange(0.0, asked.duration_s, asked.interval_s))
 
 

@@ -160,11 +160,11 @@ def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, cap
         (["--work", "1d", "--home", "aws"], "--home aws: expected CLOUD/REGION"),
         (
             ["--work", "1d", "--gpu", "V100"],
-            "--gpu V100: more than one GPU is called so; there are NVIDIA V100",
+            "--gpu V100: several GPUs have this in the name; give one of NVIDIA V100",
         ),
-        (["--work", "1d", "--gpu", "B9000"], "--gpu B9000: no GPU of known speed is called so"),
-        (["--work", "1d", "--speed", "V100=2"], "--speed V100=2: more than one GPU is called so"),
-        (["--work", "1d", "--market", "sport"], "--market sport: there are on-demand, spot"),
+        (["--work", "1d", "--gpu", "B9000"], "--gpu B9000: no GPU of known speed has this in the name"),
+        (["--work", "1d", "--speed", "V100=2"], "--speed V100=2: several GPUs have this in the name"),
+        (["--work", "1d", "--market", "sport"], "--market sport: the prices are on-demand, spot; give one"),
         (["--work", "1d", "--egress", "inf"], "'--egress': inf is not a number"),
         (["--work", "1d", "--checkpoint-gb", "inf"], "'--checkpoint-gb': inf is not a number"),
         (["--work", "1d", "--speed", "T4=fast"], "--speed T4=fast: expected GPU=FACTOR"),
@@ -176,7 +176,7 @@ def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, cap
         (["--work", "1d", "--move-every", "6"], "--move-every 6: expected a number and a unit"),
         (
             ["--work", "1d", "--where", "aws/,aws/mon"],
-            "--where aws/mon: no price is of a CLOUD/REGION",
+            "--where aws/mon: no CLOUD/REGION begins so",
         ),
     ],
 )

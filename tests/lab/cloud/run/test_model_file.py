@@ -81,16 +81,16 @@ def rewritten(path, manifest=None, arrays=None, *, checksum=True):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"manifest": {"version": 1}}, "version 1, and this twinbed reads 5"),
-        ({"manifest": {"version": 4}}, "version 4, and this twinbed reads 5; train it again"),
+        ({"manifest": {"version": 1}}, "its version is 1, and this twinbed reads 5"),
+        ({"manifest": {"version": 4}}, "its version is 4, and this twinbed reads 5; train it again"),
         ({"manifest": {"by": "power"}}, "incomplete or damaged"),
         ({"arrays": {"series_mean": np.ones(4)}}, "train it again"),
         ({"manifest": {"encoder": {}}}, "incomplete or damaged"),
         ({"manifest": {"level": 1.0}, "checksum": False}, "checksum does not match"),
         ({"arrays": {"level": np.ones(3)}, "checksum": False}, "checksum does not match"),
         ({"arrays": {"mean": np.ones(3)}}, "different lengths"),
-        ({"arrays": {"mean": np.ones(3, dtype=np.bool_)}}, "something else than numbers"),
-        ({"arrays": {"known_weights": np.array([np.nan])}}, "something else than numbers"),
+        ({"arrays": {"mean": np.ones(3, dtype=np.bool_)}}, "not finite numbers"),
+        ({"arrays": {"known_weights": np.array([np.nan])}}, "not finite numbers"),
     ],
 )
 def test_another_version_and_hostile_files_are_refused(path, changes, message):

@@ -205,4 +205,4 @@ def test_a_model_that_there_is_not(capsys, tmp_path):
     assert not (tmp_path / "new").exists()
     assert "no model 'forest' can be stored; there are physical, network" in capsys.readouterr().err
     assert call(["predict", "importance", "--model", "logistic"]) == 2
-    assert "logistic predicts no value" in capsys.readouterr().err
+    assert "logistic predicts a class" in capsys.readouterr().err

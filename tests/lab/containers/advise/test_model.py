@@ -21,9 +21,9 @@ def test_an_advice_reads_back(tmp_path):
     [
         (lambda text: text[: len(text) // 2], "advice.json"),
         (lambda text: "container,cpu", "; make an advice with twinbed advise --out advice.json"),
-        (lambda text: "[]", "is no advice of version 1"),
+        (lambda text: "[]", "not an advice of version 1"),
         (lambda text: "[" * 100_000, "advice.json"),
-        (lambda text: text.replace('"version": 1', '"version": 2'), "is no advice of version 1"),
+        (lambda text: text.replace('"version": 1', '"version": 2'), "not an advice of version 1"),
         (lambda text: text.replace("268435456", "-1"), "memory_request_bytes"),
         (lambda text: text.replace('"none"', '"no"'), "cpu_limit_cores"),
         (lambda text: text.replace('"replicas": 2', '"replicas": 0'), "replicas"),
@@ -43,5 +43,5 @@ def test_two_rows_of_one_name_are_refused(tmp_path):
     path = tmp_path / "advice.json"
     data = json.loads(model.text(advice()))
     path.write_text(json.dumps(data | {"rows": data["rows"] * 2}))
-    with pytest.raises(ScenarioError, match="is there 2 times"):
+    with pytest.raises(ScenarioError, match="appears 2 times"):
         model.read(path)

@@ -241,6 +241,6 @@ def test_memory_is_never_planned_below_what_is_used(world):
 def test_memory_that_grew_since_the_plan_takes_everything_back(world):
     planned = world.plan(BOTH)
     world.make("b", used=60 * MIB)
-    with Journal(world.state).held(), pytest.raises(BackendError, match="/pods/b: now needs"):
+    with Journal(world.state).held(), pytest.raises(BackendError, match="/pods/b: its memory grew"):
         world.applier().apply(planned, Source("advice.json", "f" * 64), Watched())
     assert world.values("a") == FOUND[world.version]

@@ -135,9 +135,7 @@ def connect(e: Any, n: int) -> bool:
 
 @inlined
 def take_memory(e: Any, i: int) -> None:
-    """Give a visit that just took a worker of container i its memory: memory kept from an earlier visit, or
-    new memory.
-    """
+    """Give a visit that just took a worker of container i its memory, kept or new."""
     container = container_at(e, i)
     if e.keep_s > 0.0:
         container.most_busy = max(container.most_busy, container.busy)
@@ -232,7 +230,7 @@ def run_part(e: Any, node: Any, n: int, i: int, part_s: float) -> None:
 def proceed(e: Any, n: int, step: int, c: int) -> bool:
     """Advance node n, which makes call c, from `step` until it is runnable or ends. Return True if it ended.
 
-    The call is given because it takes longer to read it back from a node that was just made. RUN needs none.
+    c: index of the call; unused if step is RUN. Reading it back from a node that was just made takes longer.
     """
     node = node_at(e, n)
     if step == RUN:

@@ -120,9 +120,7 @@ def host_factor(host: Any) -> float:
 
 @package_kernel
 def want_cpus(e: Any, h: int, cpus: float) -> None:
-    """Add `cpus` to the CPUs that the containers of host h want. Containers that share too few CPUs run
-    slower.
-    """
+    """Add `cpus` to the CPUs that the containers of host h want. Beyond its CPUs they run slower."""
     host = host_at(e, h)
     host.wanted += cpus
     factor = host_factor(host)
@@ -162,9 +160,7 @@ def share_by_weight(e: Any, h: int) -> None:
 
 @inlined
 def due_u(container: Any) -> float:
-    """Return the time, in its host's time, at which the container (synced, of a shared host) is due next at
-    its pace.
-    """
+    """Return when a synced container of a shared host is due next at its pace, in the host's time."""
     left = inf
     if container.rate > 0.0:
         if container.empties:
@@ -178,7 +174,7 @@ def due_u(container: Any) -> float:
 def sync(e: Any, container: Any) -> tuple[float, float, float]:
     """Update the CPU accounts of a container to the present instant. Return its new (since, v, pool).
 
-    Whoever needs these next takes them from here: to read back what was just written takes longer.
+    Use the returned values: reading the same fields back from memory takes longer.
     """
     time = e.now
     passed = time - container.since

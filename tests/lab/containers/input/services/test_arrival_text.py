@@ -77,9 +77,9 @@ def test_scale_multiplies_every_rate_and_zero_leaves_nothing(preset):
     [
         (
             "fxied",
-            "arrivals: no arrivals are called 'fxied'; known are fixed, exponential, burst, alibaba_like",
+            "arrivals: no arrivals are called 'fxied'; give one of fixed, exponential, burst, alibaba_like",
         ),
-        ({"rate_rps": 1}, "arrivals: kind is missing"),
+        ({"rate_rps": 1}, "arrivals: kind: missing"),
         ({"kind": "fixed", "rate_rps": -1}, "arrivals.rate_rps: Input should be greater than or equal to 0"),
         ({"kind": "fixed", "rate_rps": float("nan")}, "arrivals.rate_rps: Input should be a finite number"),
         ({"kind": "fixed", "scale": -1}, "arrivals.scale: Input should be greater than or equal to 0"),
@@ -131,7 +131,7 @@ def test_a_file_is_played_from_a_time_on_and_faster_at_the_same_rates(rates_file
 def test_a_file_as_long_as_the_run_will_do_and_a_shorter_one_is_refused(rates_file):
     assert len(drawn({"kind": "rates", "file": rates_file, "speed": 3}, 20.0).at_s) > 0
     with pytest.raises(
-        ScenarioError, match=r"lasts 60 s; from 5 s at speed 2 that is 27.5 s for a run of 30 s"
+        ScenarioError, match=r"lasts 60 s; from 5 s at speed 2 it covers 27.5 s of the run's 30 s"
     ):
         drawn({"kind": "rates", "file": rates_file, "start_s": 5, "speed": 2}, 30.0)
 
