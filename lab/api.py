@@ -208,7 +208,7 @@ def sweep(
 
     vary: values by the scenario's dotted key, or by POLICY.PARAMETER; or `KEY=VALUE,…` texts. points: a CSV
     file of points, with keys in its header. shard: `I/N`, the part of the sweep to run here. until: a rule
-    that ends a point's seeds early, such as `ci(METRIC) < 5%`. resume: reuse the runs in the store. Units
+    that ends a point's seeds early, such as `ci(METRIC) < 5%`. resume: reuse the runs in the store. Runs
     that fail are in `swept.failures`.
     """
     from lab.cli.progress import Rate

@@ -77,7 +77,7 @@ def sweep(
 ) -> None:
     """Run a scenario on the twin at many points with many seeds, and compare the means.
 
-    A unit that fails is tried three times, then listed; the exit code is then 1. Ctrl-C leaves a sweep that
+    A run that fails is tried three times, then listed; the exit code is then 1. Ctrl-C leaves a sweep that
     --resume can finish.
     """
     from lab import api, kinds
