@@ -53,8 +53,8 @@ def sweep(
     until: Until | None = None,
     told: Told | None = None,
 ) -> Swept:
-    """Make all runs of a sweep and return their table. The policies of a unit that fails are made again one by
-    one; those that fail then do not stop the others, unless the store refused their runs: StoreError.
+    """Make all runs of a sweep and return their table. If a unit fails, its policies are made one by one;
+    those that fail then do not stop the others, unless the store refused their runs: StoreError.
 
     resume: reuse runs in the store. noted: store the question, so that the explorer shows the sweep's
     progress. until: make no further seeds of a point whose interval is narrow enough. KeyboardInterrupt and a
