@@ -99,7 +99,7 @@ def sweep(
             question,
             vary or [],
             points=points,
-            seeds=seeds_of(seeds) if seeds else None,
+            seeds=None if seeds is None else seeds_of(seeds),
             shard=shard,
             until=until,
             store=store,

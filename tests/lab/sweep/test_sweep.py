@@ -409,6 +409,7 @@ class TestVerb:
         ("options", "problem"),
         [
             (("--out", "x.txt"), "--out x.txt: the name must end in .parquet or .csv"),
+            (("--seeds", ""), "--seeds : expected FIRST:END"),
             (("--engine", "slurm"), "--engine slurm: expected local, dask"),
             (("--metric", "nil"), "--metric nil: there is no such metric; give one of mean_pips"),
             (("--until", "soon"), "--until soon: expected ci(METRIC)"),
