@@ -67,7 +67,8 @@ def sweep(
     if resume:
         course.take(book.read(), set(store.names()))
     waiting = [(owners, seed) for point, seed in plan.units() if (owners := course.lacking(point, seed))]
-    total, done, stale, wanted = len(waiting), 0, not resume, course.wanted
+    total, done, stale = len(waiting), 0, not resume
+    wanted: Callable[[str], bool] = course.wanted
     try:
         while waiting:
             work = units([plan.specs(*unit) for unit in waiting], store, fresh=not resume)

@@ -42,6 +42,8 @@ _ROUNDING = 1e-9
 """Largest spread of differences, relative to them, that counts as rounding."""
 _DIGITS = 4
 """Significant digits of a value: more have no meaning, and the values are for people."""
+_NO_SETTINGS = ("name", "title", "question", "policies", "seeds", "vary")
+"""Keys of a scenario that change no run, or that say which runs there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Range:
         """Return the range of a text `KEY=LOW:HIGH[:log]` or `KEY=A,B,C`. Raises ScenarioError."""
         key, _, values = text.partition("=")
         where = f"--over {text}"
+        if key in _NO_SETTINGS:
+            raise ScenarioError(f"{where}: {key} is no setting; give a key that changes what a run does")
         if "," in values:
             choices = guard.parse(f"[{values}]", where)
             if key and all(isinstance(choice, str | int | float | bool) for choice in choices):
