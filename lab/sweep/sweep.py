@@ -24,7 +24,7 @@ from lab.sweep.rules import Until
 from twinbed import StoreError
 
 Told = Callable[[int, int, int], None]
-"""told(done, failed, all): numbers of units."""
+"""told(done, failed, all): number of units that ended, of rows of failures, and of all units."""
 
 
 @dataclass(frozen=True, slots=True)
