@@ -46,9 +46,10 @@ class Use:
         """Number of users."""
         return int(self.user.max(initial=-1)) + 1
 
-    def hours(self) -> Real:
-        """Return the unit-hours of each user, float64[u]."""
-        return np.bincount(self.user, self.units * self.run_s, self.users) / 3600
+    def hours(self, most: float = np.inf) -> Real:
+        """Return the unit-hours of each user, float64[u], without jobs of more than `most` units."""
+        used = np.where(self.units <= most, self.units * self.run_s, 0.0)
+        return np.bincount(self.user, used, self.users) / 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,12 @@ class Round:
     """Payments and waits of the members before some of them leave.
 
     members: bool[u].
-    paid_usd, alone_usd: payment here, and the price on demand, US$, float64[u]; 0 for those who left.
+    paid_usd, alone_usd: payment here, where a job that never fits is no use, and the price of all use on
+        demand, US$, float64[u]; 0 for those who left.
     wait_s: mean wait, s, float64[u]; inf if a job is larger than the cluster.
     impatient, cheated: members who leave because of the wait, or because it is cheaper elsewhere, bool[u].
-    price_usd_h: price of a unit-hour of use for the members, US$. utilisation: use over the reserved units.
+    price_usd_h: price of a unit-hour of use for the members, US$; NaN without any use.
+    utilisation: use over the reserved units.
     """
 
     members: Flags
@@ -145,8 +148,8 @@ def play(use: Use, terms: Terms) -> Sequence[Round]:
 
 def _round(use: Use, terms: Terms, members: Flags) -> Round:
     wait_s, run_s = _means(use, terms, members)
-    hours = np.where(members, use.hours(), 0.0)
-    alone = hours * terms.price_usd_h
+    hours = np.where(members, use.hours(terms.machines * terms.units), 0.0)
+    alone = np.where(members, use.hours() * terms.price_usd_h, 0.0)
     paid = terms.bill_usd * _parts(hours, members, terms.pricing)
     jobs = np.bincount(use.user, minlength=use.users)
     with np.errstate(invalid="ignore"):
@@ -158,7 +161,7 @@ def _round(use: Use, terms: Terms, members: Flags) -> Round:
         wait_s=wait_s,
         impatient=members & (wait_s > terms.tolerance * run_s * (1 + _ROUNDING)),
         cheated=members & (paid + waited > alone * (1 + _ROUNDING)),
-        price_usd_h=terms.bill_usd / float(hours.sum()),
+        price_usd_h=terms.bill_usd / float(hours.sum()) if hours.any() else np.nan,
         utilisation=float(hours.sum()) * 3600 / (terms.machines * terms.units * terms.horizon_s),
     )
 
@@ -176,7 +179,7 @@ def _means(use: Use, terms: Terms, members: Flags) -> tuple[Real, Real]:
 
 def _parts(hours: Real, members: Flags, pricing: str) -> Real:
     """Return each user's share of the bill, float64[u]; the sum is 1."""
-    parts: Real = hours / hours.sum() if pricing == "usage" else members / members.sum()
+    parts: Real = hours / hours.sum() if pricing == "usage" and hours.any() else members / members.sum()
     return parts
 
 
@@ -208,4 +211,5 @@ def least_discount(use: Use, terms: Terms) -> float:
     first = _round(use, replace(terms, discount=0.0), np.ones(use.users, np.bool_))
     jobs = np.bincount(use.user, minlength=use.users)
     waited = first.wait_s * jobs / 3600 * terms.wait_usd_h if terms.wait_usd_h else np.zeros(use.users)
-    return float(1 - ((first.alone_usd - waited) / first.paid_usd).min())
+    with np.errstate(divide="ignore"):  # Who has only jobs that never fit pays nothing by use.
+        return float(1 - ((first.alone_usd - waited) / first.paid_usd).min())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lab.answers import Advised, Ranking, Runs, Sweep, Table
+from lab.arguments import checked
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 POLICIES = ("escra", "autopilot", "vpa", "static")
 """Policies that `whatif` compares if none are given."""
 
-Settings = Mapping[str, object] | Sequence[str]
+Settings: TypeAlias = "Mapping[str, object] | Sequence[str]"
 """Changes of a scenario, as in `--set`: `{"machine.restart_s": 5}` or `["machine.restart_s=5"]`."""
-
 
 Asked: TypeAlias = "str | Path | Mapping[str, Any] | Scenario"
 """A scenario: its file, a shipped one's name, or its keys as in a file."""
@@ -36,6 +36,7 @@ Where: TypeAlias = "str | Path | RunStore | None"
 """Where runs are kept: a folder, a URL, or an open store."""
 
 
+@checked
 def Store(location: Where = None) -> RunStore:  # noqa: N802 - users take it for a class
     """Return the store of runs at a folder or a URL (`s3://BUCKET/PREFIX`).
 
@@ -49,6 +50,7 @@ def Store(location: Where = None) -> RunStore:  # noqa: N802 - users take it for
     return store_at(location)
 
 
+@checked
 def record(
     command: str | Sequence[str] | Request,
     out: str | Path | None = None,
@@ -109,6 +111,7 @@ def record(
     return Table(recording, replace(result, notes=(*result.notes, *said_of(user, job))))
 
 
+@checked
 def whatif(
     trace: str | Path,
     policies: Sequence[str] = POLICIES,
@@ -147,6 +150,7 @@ def whatif(
     return run(scenario, store=store, engine=engine, jobs=jobs, progress=progress)
 
 
+@checked
 def run(
     scenario: Asked,
     *,
@@ -189,13 +193,14 @@ def run(
         )
 
 
+@checked
 def sweep(
     scenario: Asked,
     vary: Mapping[str, Sequence[object]] | Sequence[str] = (),
     *,
     points: str | Path | None = None,
     seeds: Sequence[int] | None = None,
-    shard: str = "1/1",
+    shard: str | tuple[int, int] = "1/1",
     until: str | None = None,
     settings: Settings = (),
     store: Where = None,
@@ -207,9 +212,9 @@ def sweep(
     """Run a scenario on the twin at every combination of values, with every seed.
 
     vary: values by the scenario's dotted key, or by POLICY.PARAMETER; or `KEY=VALUE,…` texts. points: a CSV
-    file of points, with keys in its header. shard: `I/N`, the part of the sweep to run here. until: a rule
-    that ends a point's seeds early, such as `ci(METRIC) < 5%`. resume: reuse the runs in the store. Units
-    that fail are in `swept.failures`.
+    file of points, with keys in its header. shard: `I/N` or (I, N), the part of the sweep to run here. until:
+    a rule that ends a point's seeds early, such as `ci(METRIC) < 5%`. resume: reuse the runs in the store.
+    Runs that fail are in `swept.failures`.
     """
     from lab.cli.progress import Rate
     from lab.engine.local import engine as chosen_engine
@@ -221,11 +226,9 @@ def sweep(
 
     question = _asked(scenario, settings)
     texts = _varied(vary) if isinstance(vary, Mapping) else _texts(vary)
-    if seeds is None:
-        chosen: Sequence[int] = question.seeds
-    else:
-        chosen = seeds_of(seeds if isinstance(seeds, Collection) else [], "seeds")
-    part, place, target = Shard.parse(shard), chosen_engine(engine, jobs), Store(store)
+    chosen = question.seeds if seeds is None else seeds_of(seeds, "seeds")
+    part = Shard.parse(shard if isinstance(shard, str) else "/".join(map(str, shard)))
+    place, target = chosen_engine(engine, jobs), Store(store)
     with Rate(wanted=progress) as rate:
         # Many points take a while to check.
         made = points_of(question, texts, None if points is None else Path(points))
@@ -234,20 +237,19 @@ def sweep(
         return Sweep(carry_out(plan, target, place, resume=resume, until=rule, told=rate.tell))
 
 
+@checked
 def compare(*runs: str | Run | Sequence[Run], store: Where = None) -> Runs:
     """Compare stored runs, given by id, by the beginning of an id, as runs, or as results of `run`."""
     from lab.runs.store import Run
 
-    opened = Store(store)
-    given: list[Run] = []
+    opened, given = Store(store), list[Run]()
     for run in runs:
         part = [opened.open(run)] if isinstance(run, str) else [run] if isinstance(run, Run) else run
-        if not isinstance(part, Sequence) or not all(isinstance(one, Run) for one in part):
-            raise ScenarioError(f"compare: {run!r} is no run, no id and no result of run")
         given += part
     return Runs(tuple(given))
 
 
+@checked
 def recommend(
     job: str | Path,
     *,
@@ -304,7 +306,6 @@ def recommend(
         raise ScenarioError(f"by {by!r}: expected cost or time")
     if top < 1:
         raise ScenarioError(f"top is {top}; it must be 1 or more")
-    types = [types] if isinstance(types, str) else types
     path = shipped.path_of("job", job)
     file = job_file.load(path)
     prices = None if catalogue is None else Path(catalogue)
@@ -352,6 +353,7 @@ def recommend(
     return Ranking(answer, result(answer, by), deadline_s, budget_usd)
 
 
+@checked
 def advise(
     *traces: str | Path | Callable[[], Told],
     policies: Sequence[str] | None = None,
@@ -408,20 +410,18 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 def _asked(scenario: Asked, settings: Settings) -> Scenario:
     from copy import deepcopy
 
-    from lab.ask.scenario import Scenario, build, load, with_overrides
+    from lab.ask.scenario import build, load, with_overrides
 
     if isinstance(scenario, Mapping):
         scenario = build(deepcopy(dict(scenario)))
     loaded = load(scenario) if isinstance(scenario, str | Path) else scenario
-    if not isinstance(loaded, Scenario):
-        raise ScenarioError(f"a scenario is a path, a shipped name or keys; not {scenario!r}")
     return with_overrides(loaded, _texts(settings)) if settings else loaded
 
 
 def _texts(settings: Settings) -> list[str]:
     """Return `KEY=VALUE` texts, whose values are JSON, which is YAML."""
     if not isinstance(settings, Mapping):
-        return [settings] if isinstance(settings, str) else list(settings)
+        return list(settings)
     return [f"{key}={_plain(value)}" for key, value in settings.items()]
 
 

@@ -65,8 +65,8 @@ def read_rates(path: str | Path) -> RequestRates:
     bad = ~(steps > 0) | (np.abs(steps - step_s) > _TOLERANCE * step_s)
     if bad.any():
         # A lost row makes the mean step too long for every row. The error therefore names the first row that
-        # differs from most.
-        step_s = float(np.median(steps))
+        # differs from most; of two steps, from the shorter.
+        step_s = float(np.quantile(steps[steps > 0], 0.5, method="lower")) if (steps > 0).any() else 0.0
         at = int(np.argmax(np.where(bad, np.abs(steps - step_s), -1.0))) + 1
         raise TraceError(
             f"{path}: line {frame.index[at]}: time {times[at]:.10g} s after {times[at - 1]:.10g} s, expected "

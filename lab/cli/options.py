@@ -247,6 +247,13 @@ def reader_options(texts: list[str] | None, fill: str | None) -> dict[str, str]:
     return given if fill is None else {**given, "fill": fill}
 
 
+def names_in(text: str, option: str) -> list[str]:
+    """Return the names of a text between commas. Raises ScenarioError if it has none. option: its option."""
+    if not (names := [part.strip() for part in text.split(",") if part.strip()]):
+        raise ScenarioError(f"{option} {text!r}: names nothing; give names with commas, or leave it out")
+    return names
+
+
 _PRICE = re.compile(r"(?!0\d)\d*\.?\d+(e-?\d+)?", re.IGNORECASE)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli import config
-from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, names_in, option
 from lab.cli.progress import Bar
 from lab.runs.formats import Column, Record, Result
 from twinbed.text import counted
@@ -111,7 +111,7 @@ def evaluate(
     """Judge predictors on rows and on whole applications that they have not seen."""
     from lab.cloud.run import predicting
 
-    names = [name.strip() for name in models.split(",") if name.strip()]
+    names = names_in(models, "--models")
     predicting.check_models(names)
     _, rows = _examples(runs, jobs)
     with Bar(4 * len(names), wanted=not no_progress) as bar:

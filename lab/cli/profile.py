@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli import config
-from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option, usable
+from lab.cli.options import (
+    Format,
+    FormatOption,
+    NoProgressOption,
+    argument,
+    emit,
+    flag,
+    names_in,
+    option,
+    usable,
+)
 from lab.cli.record import EnvOption, UserOption, progress_line, said_of
 from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
@@ -162,7 +172,7 @@ def _stalls(
     if not epochs > 0:
         raise ScenarioError(f"job {file.name}: features.epochs is {epochs:g}; it must be above 0")
     listed = in_use().types(region)
-    names = [name.strip() for name in types.split(",") if name.strip()]
+    names = names_in(types, "--types")
     if unknown := [name for name in names if name not in listed]:
         raise ScenarioError(f"--types {unknown[0]}: not in {region}; twinbed prices list shows what is")
     jobs = measure(

@@ -24,6 +24,7 @@ from lab.cli.options import (
     argument,
     emit,
     flag,
+    names_in,
     option,
     positive,
     usable,
@@ -151,14 +152,14 @@ def recommend(
         budget_usd_h=inf if budget_per_hour is None else budget_per_hour,
         region=region,
         market=market,
-        types=_names(types),
+        types=() if types is None else tuple(names_in(types, "--types")),
         workers=None if workers is None else _counts(workers),
         batches=() if batches is None else _counts(batches, "--batches"),
         server=server,
         method=method,
         loss=loss,
         from_loss=inf if from_loss is None else from_loss,
-        running=_running(running),
+        running=None if running is None else _running(running),
         catalogue=catalogue,
         measurements=measurements,
         shipped_runs=shipped_runs,
@@ -197,12 +198,8 @@ def _load_algebra() -> None:
         del os.environ[_THREADS]
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
-
-
-def _running(text: str | None) -> dict[str, int]:
-    pairs = [part.rpartition("=") for part in _names(text)]
+def _running(text: str) -> dict[str, int]:
+    pairs = [part.rpartition("=") for part in names_in(text, "--running")]
     if not all(name and count.isdecimal() for name, _, count in pairs):
         raise ScenarioError(f"--running {text}: expected types and numbers, e.g. g3.8xlarge=4,g3.16xlarge=2")
     return {name: int(count) for name, _, count in pairs}

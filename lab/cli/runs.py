@@ -80,11 +80,11 @@ def list_(
     frame, tags = opened.list(), Tags(opened).all()
     frame["tags"] = [" ".join(tags.get(run, ())) for run in frame["id"]]
     if tag is not None:
-        frame = frame[[tag in tags.get(run, ()) for run in frame["id"]]]
+        frame = frame.loc[[tag in tags.get(run, ()) for run in frame["id"]]]
     if scenario is not None:
         frame = frame[frame["name"] == scenario]
     if policy is not None:
-        frame = frame[[text == policy or str(text).split(":")[0] == policy for text in frame["policy"]]]
+        frame = frame.loc[[policy in (text, str(text).split(":")[0]) for text in frame["policy"]]]
     if most_s is not None:
         frame = frame[age_s(frame["created_at"]) <= most_s]
     facts: dict[str, str | int] = {"store": opened.location, "runs": len(frame)}

@@ -63,7 +63,8 @@ def spot(
         terms = Terms(*times_s, on_demand)
     except ScenarioError as error:
         raise ScenarioError(f"--deadline {deadline}: {error}") from None
-    names = list(dict.fromkeys(name for name in split(policy) if name))
+    if not (names := list(dict.fromkeys(name for name in split(policy) if name))):
+        raise ScenarioError(f"--policy {policy!r}: names nothing; give names with commas, or leave it out")
     market = comparing.windows(trace, terms, spot_price, starts)
     with Bar(len(names), wanted=not no_progress) as bar:
         rows = comparing.compare(names, terms, market, bar)

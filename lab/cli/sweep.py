@@ -77,7 +77,7 @@ def sweep(
 ) -> None:
     """Run a scenario on the twin at many points with many seeds, and compare the means.
 
-    A unit that fails is tried three times, then listed; the exit code is then 1. Ctrl-C leaves a sweep that
+    A run that fails is tried three times, then listed; the exit code is then 1. Ctrl-C leaves a sweep that
     --resume can finish.
     """
     from lab import api, kinds
@@ -99,7 +99,7 @@ def sweep(
             question,
             vary or [],
             points=points,
-            seeds=seeds_of(seeds) if seeds else None,
+            seeds=None if seeds is None else seeds_of(seeds),
             shard=shard,
             until=until,
             store=store,

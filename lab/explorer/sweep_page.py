@@ -123,7 +123,7 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
     state = "Ended" if whole else "Running, or stopped: the same command with --resume continues it"
     st.progress(done / max(total, 1), html.markdown(f"{state}. {done:,} of {counted(total, 'run')}."))
     if len(now.failures):
-        with st.expander(f"{counted(len(now.failures), 'unit')} failed"):
+        with st.expander(f"{counted(len(now.failures), 'run')} failed"):
             st.dataframe(now.failures, hide_index=True)
     if now.frame.empty:
         st.markdown("No run has ended yet.")

@@ -221,15 +221,15 @@ def course(root: Path, sweep: Noted, metrics: Sequence[str]) -> Course:
     rows = together([pd.DataFrame(columns=columns), *(frame for _, frame in _tables(shelf, columns))])
     frame, failed = tidied(rows, sweep.keys, sweep.labels), pd.concat(failures)
     if len(failed):
-        # A unit that failed in one process may have succeeded in a later one.
-        done = _units(frame, sweep.keys)
-        failed = failed[[unit not in done for unit in _units(failed, sweep.keys)]]
+        # A run that failed in one process may have succeeded in a later one.
+        done = set(_places(frame, sweep.keys))
+        failed = failed[[place not in done for place in _places(failed, sweep.keys)]]
     return Course(frame, failed, whole)
 
 
-def _units(rows: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the point and the seed of each row. Numbers are numbers, whatever else their column has."""
-    about = rows[[*keys, "seed"]]
+def _places(rows: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the point, policy and seed of each row. Numbers are numbers, whatever else their column has."""
+    about = rows.reindex(columns=[*keys, "policy", "seed"])
     numbers = about.apply(pd.to_numeric, errors="coerce").astype(object)
     return list(numbers.where(numbers.notna(), about.astype(str)).itertuples(index=False, name=None))
 

@@ -83,7 +83,7 @@ def result(swept: Swept, metrics: Sequence[Metric], watched: Sequence[Metric] = 
     if swept.left_out:
         facts["units left out by the stop rule"] = swept.left_out
     if len(swept.failures):
-        facts["units that failed"] = len(swept.failures)
+        facts["runs that failed"] = len(swept.failures)
     keys = swept.plan.keys
     groups = (
         (" ".join([*map("{}={}".format, keys, labels), str(labels[-1])]), group)

@@ -6,7 +6,7 @@ For: `sweep`. Not for: the units (plan.py) or showing the result (result.py, pag
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from lab.sweep.rules import Until
 from twinbed import StoreError
 
 Told = Callable[[int, int, int], None]
-"""told(done, failed, all): numbers of units."""
+"""told(done, failed, all): number of units that ended, of rows of failures, and of all units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Swept:
 
     frame: one row per point, policy and seed: the keys that vary, policy, seed, run, metrics, KEY_censored
         for metrics that may be bounds (whether the value is a lower bound), seconds.
-    failures: one row per unit that failed: the keys that vary, seed, reason.
+    failures: one row per point, policy and seed that failed: the keys that vary, policy, seed, reason.
     left_out: number of units that the stop rule made unnecessary.
     """
 
@@ -53,8 +53,8 @@ def sweep(
     until: Until | None = None,
     told: Told | None = None,
 ) -> Swept:
-    """Make all runs of a sweep and return their table. A unit that fails does not stop the others, unless the
-    store refused its runs: StoreError.
+    """Make all runs of a sweep and return their table. If a unit fails, its policies are made one by one;
+    those that fail then do not stop the others, unless the store refused their runs: StoreError.
 
     resume: reuse runs in the store. noted: store the question, so that the explorer shows the sweep's
     progress. until: make no further seeds of a point whose interval is narrow enough. KeyboardInterrupt and a
@@ -66,29 +66,47 @@ def sweep(
     course = _Course(plan, store, book, until)
     if resume:
         course.take(book.read(), set(store.names()))
-    waiting = [unit for unit in plan.units() if course.lacks(*unit)]
-    work = units([plan.specs(plan.owned[point], seed) for point, seed in waiting], store, fresh=not resume)
-    done, stale = 0, not resume
+    waiting = [(owners, seed) for point, seed in plan.units() if (owners := course.lacking(point, seed))]
+    total, done, stale = len(waiting), 0, not resume
+    wanted: Callable[[str], bool] = course.wanted
     try:
-        wanted = carry_out(engine, work, make, wanted=lambda point: course.wanted(int(point)))
-        with closing(wanted) as outcomes:
-            for outcome in outcomes:
-                if stale and outcome.error is None:
-                    book.forget()  # An engine or a store that fails at once leaves the former table.
-                    stale = False
-                course.note(*waiting[outcome.number], outcome)
-                done += 1
-                if told is not None:
-                    told(done, len(course.failures), len(waiting))
+        while waiting:
+            work = units([plan.specs(*unit) for unit in waiting], store, fresh=not resume)
+            single: list[tuple[list[int], int]] = []
+            with closing(carry_out(engine, work, make, wanted=wanted)) as outcomes:
+                for outcome in outcomes:
+                    if stale and outcome.error is None:
+                        book.forget()  # An engine or a store that fails at once leaves the former table.
+                        stale = False
+                    owners, seed = waiting[outcome.number]
+                    if outcome.error is None or len(owners) == 1:
+                        course.note(owners, seed, outcome)
+                    else:
+                        _refuse_store(outcome.error)
+                        single += [([owner], seed) for owner in owners]
+                    done += 1
+                    if told is not None:
+                        told(done, len(course.failures), total + len(single))
+            total, waiting, wanted = total + len(single), single, _always
     finally:
         book.flush()
     if stale:
         book.forget()  # Every unit failed.
-    failures = pd.DataFrame(course.failures, columns=[*plan.keys, "seed", "reason"])
+    failures = pd.DataFrame(course.failures, columns=[*plan.keys, "policy", "seed", "reason"])
     book.finish(failures)
     rows = book.read()
     frame = book.tidy(rows[rows["seed"].isin(plan.seeds)]).drop(columns="cell")
-    return Swept(plan, frame, failures, len(waiting) - done)
+    return Swept(plan, frame, failures, total - done)
+
+
+def _always(_group: str) -> bool:
+    return True
+
+
+def _refuse_store(error: Exception | None) -> None:
+    """Raise the error if the store refused runs: it would refuse all."""
+    if isinstance(error, StoreError):
+        raise error
 
 
 class _Course:
@@ -105,31 +123,39 @@ class _Course:
         for row in rows[rows["run"].isin(there) & rows["seed"].isin(self._plan.seeds)].to_dict("records"):
             self._count({str(key): value for key, value in row.items()})
 
-    def lacks(self, point: int, seed: int) -> bool:
-        """Return whether a unit has runs that are not in the store yet."""
-        return any((owner, seed) not in self._has for owner in self._plan.owned[point])
+    def lacking(self, point: int, seed: int) -> list[int]:
+        """Return the cells of a unit whose runs are not in the store yet."""
+        return [owner for owner in self._plan.owned[point] if (owner, seed) not in self._has]
 
-    def wanted(self, point: int) -> bool:
-        """Return whether a point needs more seeds."""
+    def wanted(self, point: str) -> bool:
+        """Return whether a point, given by its number, needs more seeds."""
         until = self._until
         return until is None or not all(
-            until.met(self._values.get(owner, [])) for owner in self._plan.owned[point]
+            until.met(self._values.get(owner, [])) for owner in self._plan.owned[int(point)]
         )
 
-    def note(self, point: int, seed: int, outcome: Outcome[list[str]]) -> None:
-        """Record the end of a unit. Raises StoreError if the store refused its runs: it would refuse all."""
-        if isinstance(outcome.error, StoreError):
-            raise outcome.error
+    def note(self, owners: Sequence[int], seed: int, outcome: Outcome[list[str]]) -> None:
+        """Record the end of a unit of these cells; one that failed has a single cell. Raises StoreError."""
         if outcome.error is not None:
+            _refuse_store(outcome.error)
             reason = " ".join(str(outcome.error).split()) or type(outcome.error).__name__
-            self.failures.append({**self._plan.points[point].values, "seed": seed, "reason": reason})
+            cells = [self._plan.cells[number] for owner in owners for number in self._plan.sharers[owner]]
+            self.failures += [
+                {
+                    **self._plan.points[cell.point].values,
+                    "policy": cell.policy,
+                    "seed": seed,
+                    "reason": reason,
+                }
+                for cell in cells
+            ]
             return
         made = self._store.open_all(outcome.done or [])
         bounds = flags(self._plan.kind.metrics())
         rows = [
             {"cell": cell, "seed": seed, "run": run.id, "seconds": outcome.seconds, **run.metrics}
             | {flag: key in run.censored for flag, key in bounds.items()}
-            for owner, run in zip(self._plan.owned[point], made, strict=True)
+            for owner, run in zip(owners, made, strict=True)
             for cell in self._plan.sharers[owner]
         ]
         for row in rows:
@@ -137,10 +163,8 @@ class _Course:
         self._book.add(rows)
 
     def _count(self, row: dict[str, Any]) -> None:
-        place = row["cell"], row["seed"]
-        again = place in self._has  # A unit is made whole, also if the store has some of its runs.
-        self._has.add(place)
-        if again or self._until is None or row.get(censored_key(self._until.metric)):
+        self._has.add((row["cell"], row["seed"]))
+        if self._until is None or row.get(censored_key(self._until.metric)):
             return  # A lower bound says nothing about the width of an interval.
         value = row[self._until.metric]
         if not math.isnan(value):

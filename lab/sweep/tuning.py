@@ -48,6 +48,8 @@ _PROPOSALS = 20
 """Number of times that Optuna may propose values that were tried, before others are drawn."""
 _MOST_COMBINATIONS = 100_000
 """Number of combinations of values from which those that were not tried can be drawn."""
+_NO_SETTINGS = ("name", "title", "question", "policies", "seeds", "vary")
+"""Keys of a scenario that change no run, or that say which runs there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class Range:
         """Return the range of a text `KEY=LOW:HIGH[:log]` or `KEY=A,B,C`. Raises ScenarioError."""
         key, _, values = text.partition("=")
         where = f"--over {text}"
+        if key in _NO_SETTINGS:
+            raise ScenarioError(f"{where}: {key} is no setting; give a key that changes what a run does")
         if "," in values:
             choices = guard.parse(f"[{values}]", where)
             if key and all(isinstance(choice, str | int | float | bool) for choice in choices):

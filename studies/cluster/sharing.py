@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from control.shared_cluster import Round, Terms, Use, least_discount, least_machines, play
+from lab.cluster.run.reserving import hours, use_of
 from studies import harness
 from studies.harness import Asked, dash, table
 from traces.readers.job_logs import JobLog, read_philly, read_surf
@@ -38,7 +39,7 @@ class Data:
     name: name of the data.
     use: the jobs by user.
     units: number of cores or GPUs of a machine.
-    horizon_s: time from the first submission to the last, s.
+    horizon_s: time from the first submission until the last job would end if none waited, s.
     """
 
     name: str
@@ -52,8 +53,7 @@ class Data:
 
     def machines(self, load: float) -> int:
         """Return the number of machines with which the jobs make this load."""
-        hours = float(self.use.hours().sum())
-        return max(round(hours * 3600 / (self.horizon_s * self.units * load)), 1)
+        return max(round(float(self.use.hours().sum()) * 3600 / (self.horizon_s * self.units * load)), 1)
 
 
 def make(asked: Asked) -> int:
@@ -75,8 +75,7 @@ def data(folder: Path) -> Iterator[Data]:
 
 def of_log(name: str, log: JobLog, user: np.ndarray, units: int) -> Data:
     """Return a log's jobs with these users."""
-    use = Use(user.astype(np.int64), log.submit_s, log.duration_s, log.gpus)
-    return Data(name, use, units, float(log.submit_s[-1]))
+    return Data(name, use_of(log, user), units, hours(log) * 3600)
 
 
 def document(sets: Sequence[Data]) -> str:
@@ -116,8 +115,8 @@ def document(sets: Sequence[Data]) -> str:
     conditions = (
         f"Tolerance: a mean wait of {TOLERANCE:g} times the mean run time of the user's own jobs. Waiting "
         "has no price. Load: the use of all users over the reserved machine time from the first "
-        "submission to the last. Jobs run first come, first served, without backfilling. H10 is from an "
-        "abstract, and all rules here are readings of it.",
+        "submission until the last job would end if none waited. Jobs run first come, first served, without "
+        "backfilling. H10 is from an abstract, and all rules here are readings of it.",
         "Philly: 40,222 jobs of 11 virtual clusters, which are the users; machines have 8 GPUs, and a job "
         "may use any of them. SURF: 4,407 jobs of 16 cores in a week on machines of 16 cores; the data name "
         f"no users, so its jobs are dealt to {_SURF_USERS} users, the k-th with weight 1/k, with three "
@@ -160,10 +159,10 @@ def _stable(given: Data) -> Iterator[list[str]]:
     if machines is None:
         return
     terms = given.terms(machines, 0.0, "usage")
-    hours = machines * given.units * given.horizon_s / 3600
+    reserved = machines * given.units * given.horizon_s / 3600
     discounts = [least_discount(given.use, replace(terms, pricing=pricing)) for pricing in _PRICINGS]
     text = [
         "none is enough" if least >= 1 else f"{least:.1%}" if least > 0 else "none is needed"
         for least in discounts
     ]
-    yield [given.name, str(machines), f"{given.use.hours().sum() / hours:.2f}", *text]
+    yield [given.name, str(machines), f"{given.use.hours().sum() / reserved:.2f}", *text]

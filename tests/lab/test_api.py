@@ -74,7 +74,7 @@ def test_what_run_returns_is_compared_with_others_and_by_parts(runs):
     made, _ = runs
     first, rest = tb.compare(made[0]), made[1:]
     assert list(tb.compare(first, rest).frame["run"]) == list(made.frame["run"])
-    with pytest.raises(tb.ScenarioError, match="compare: 3 is no run, no id and no result of run"):
+    with pytest.raises(tb.ScenarioError, match="runs is 3; expected a text or a Run or a list"):
         tb.compare(first, 3)
 
 
@@ -94,7 +94,9 @@ def test_a_scenario_may_be_given_by_its_keys_and_numpys_numbers(tmp_path):
     assert swept.frame["finished"].tolist() == [2, 3]
     with pytest.raises(tb.ScenarioError, match="nam"):
         tb.run({"nam": "x"}, store=tmp_path)
-    with pytest.raises(tb.ScenarioError, match="a scenario is a path, a shipped name or keys; not 3"):
+    with pytest.raises(
+        tb.ScenarioError, match="scenario is 3; expected a text or a path or a dict or a Scenario"
+    ):
         tb.run(3, store=tmp_path)
 
 
@@ -120,6 +122,32 @@ SMALL = {
         (lambda: tb.sweep(SMALL, {"title": "abc"}), "title: give a sequence of values"),
         (lambda: tb.recommend("text_bag", by="price"), "by 'price': expected cost or time"),
         (lambda: tb.recommend("text_bag", top=0), "top is 0"),
+        (
+            lambda: tb.sweep(SMALL, until=5),
+            r"until is 5; expected a text or None, such as 'ci\(METRIC\) < 5%'",
+        ),
+        (
+            lambda: tb.sweep(SMALL, shard=3),
+            r"shard is 3; expected a text or a pair of numbers, such as '1/2'",
+        ),
+        (lambda: tb.sweep(SMALL, shard=(3, 2)), "--shard 3/2: expected I/N with I from 1 to N"),
+        (lambda: tb.sweep(SMALL, points=5), "points is 5; expected a text or a path or None"),
+        (lambda: tb.sweep(SMALL, 5), r"vary is 5; expected a dict or a list, such as \{'KEY'"),
+        (lambda: tb.run(SMALL, settings=[5]), r"settings is \[5\]; expected a dict or a list"),
+        (lambda: tb.run(SMALL, engine=3), "engine is 3; expected a text"),
+        (lambda: tb.run(SMALL, jobs="2"), "jobs is '2'; expected a whole number or None"),
+        (lambda: tb.run(SMALL, store=3), "store is 3; expected a text or a path or a RunStore or None"),
+        (lambda: tb.Store(3), "location is 3; expected a text or a path or a RunStore or None"),
+        (lambda: tb.whatif(5), "trace is 5; expected a text or a path"),
+        (lambda: tb.whatif("x", [5]), r"policies is \[5\]; expected a list"),
+        (lambda: tb.whatif("x", start_s="5s"), "start_s is '5s'; expected a number or None"),
+        (lambda: tb.recommend("text_bag", deadline_s="6h"), "deadline_s is '6h'; expected a number"),
+        (lambda: tb.recommend("text_bag", workers=4), "workers is 4; expected a list or None"),
+        (lambda: tb.recommend("text_bag", running=["a"]), r"running is \['a'\]; expected a dict or None"),
+        (lambda: tb.advise("x", seeds="2"), "seeds is '2'; expected a whole number"),
+        (lambda: tb.advise("x", hosts=3), r"hosts is 3; expected a pair of numbers or None, such as \(HOSTS"),
+        (lambda: tb.advise(3), "traces is 3; expected a text or a path or a function"),
+        (lambda: tb.record(5), "command is 5; expected a text or a list or a Request"),
     ],
 )
 def test_what_python_allows_and_makes_no_sense_is_one_line(asks, problem, tmp_path, monkeypatch):
@@ -138,6 +166,12 @@ def test_one_text_stands_for_a_list_of_one_and_seeds_may_be_numpys(tmp_path):
         jobs=1,
     )
     assert swept.frame["seed"].tolist() == [0, 1, 0, 1]
+
+
+def test_a_shard_may_be_a_pair(tmp_path):
+    swept = tb.sweep(SMALL, {"cluster.round_s": [60, 120]}, shard=(1, 2), store=tmp_path, jobs=1)
+    assert swept.swept.plan.shard.name == "-1of2"
+    assert len(swept.frame) == 1
 
 
 def test_a_text_that_varies_may_have_commas(trace_path):

@@ -49,6 +49,9 @@ def test_times_that_were_rounded_are_still_regular(tmp_path):
         ("t_s,rps\n0,1\n1,1\n1,1\n2,1\n", "line 4: time 1 s after 1 s, expected increasing"),
         ("t_s,rps\n0,1\n1,1\n2,1\n1.5,1\n4,1\n", "line 5: time 1.5 s after 2 s, expected increasing"),
         ("t_s,rps\n0,1\n1,1\n2,1\n4,1\n5,1\n", "line 5: time 4 s after 2 s, expected increasing"),
+        ("t_s,rps\n0,1\n1,1\n5,1\n", "line 4: time 5 s after 1 s, expected increasing"),
+        ("t_s,rps\n0,1\n4,1\n5,1\n", "line 3: time 4 s after 0 s, expected increasing"),
+        ("t_s,rps\n0,1\n1,1\n0.5,1\n", "line 4: time 0.5 s after 1 s, expected increasing"),
         ("t_s,rps\n0,1\nx,1\n", "line 3, column t_s: 'x', expected a finite number"),
         (
             "timestamp,rps\n1774740000000,1\n1774740060000,2\n",

@@ -189,9 +189,10 @@ def read_kubernetes(path: Path) -> JobLog:
     """Return the jobs of what `kubectl get pods` or `kubectl get jobs` printed with `-o custom-columns`.
 
     It is a table of kubectl or a CSV, with the columns CREATED, STARTED, FINISHED and GPUS. Optional columns
-    are NAMESPACE (the queue), JOB (its pods are one gang, which has the most GPUs that they had at once) and
-    PARALLELISM (number of pods of a job). `<none>` is a missing value. GPUS may list several containers
-    (`4,<none>`), in a CSV within quotes. Pods that have not ended are left out together with their gang.
+    are NAMESPACE (the queue), JOB (its pods are one gang, which has the most GPUs that they had at once, and
+    waits until it has them) and PARALLELISM (number of pods of a job). `<none>` is a missing value. GPUS may
+    list several containers (`4,<none>`), in a CSV within quotes. Pods that have not ended are left out
+    together with their gang.
     """
     lines = _lines(path)
     comma = bool(lines) and "," in lines[0][1]

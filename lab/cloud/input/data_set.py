@@ -133,6 +133,8 @@ def _runs(table: Path) -> list[_Run]:
 
 def _run(row: Mapping[str, str], number: int, table: Path) -> _Run:
     where = f"{table}: row {number}"
+    if blank := [name for name in ("job", "instance") if not row[name].strip()]:
+        raise ScenarioError(f"{where}: {blank[0]}: is empty")
     # A fraction with an exponent may have more digits than there is memory.
     if not _SCALE.fullmatch(row["scale"]):
         raise ScenarioError(f"{where}: scale: {row['scale']!r} is not a fraction such as 1/48")

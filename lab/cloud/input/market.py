@@ -112,6 +112,8 @@ class CloudInput(Section):
     def _fits_together(self) -> CloudInput:
         if self.on_demand not in self.types:
             raise ValueError(f"on_demand: no type {self.on_demand!r}; there are {', '.join(self.types)}")
+        if self.trace is not None and self.drawn.model_fields_set:
+            raise ValueError("drawn: has no effect with a trace; leave it out, or set it to {}")
         for name, zone in self.zones.items():
             if zone.type not in self.types:
                 raise ValueError(

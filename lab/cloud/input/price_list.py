@@ -20,6 +20,7 @@ from typing import BinaryIO
 from lab.runs.files import own_path
 from traces.catalogue import sparecores, table
 from traces.catalogue.catalogue import Catalogue, load
+from traces.parquet_file import is_parquet
 from twinbed import ScenarioError
 from twinbed.writing import write_whole
 
@@ -49,8 +50,11 @@ def update(source: str | None, told: Callable[[float], None]) -> int:
         sparecores-data, which fetches its own. told: function called with the share of a URL that has
         arrived.
     Raises ScenarioError for a URL that does not answer and a package that is missing, TraceError for a file
-    that is not Spare Cores' database.
+    that is not Spare Cores' database, and ScenarioError if the updates' file is CSV.
     """
+    kept = default_path()
+    if kept.suffix.lower() == ".csv" or (kept.exists() and not is_parquet(kept)):
+        raise ScenarioError(f"{kept}: updates are Parquet; let $TWINBED_PRICES name a new file .parquet")
     with tempfile.TemporaryDirectory(prefix="twinbed-prices-") as folder:
         if source is None:
             path = _package()
@@ -59,7 +63,6 @@ def update(source: str | None, told: Callable[[float], None]) -> int:
         else:
             path = Path(source)
         frame = sparecores.read(path)
-    kept = default_path()
     if kept.exists():
         frame = table.joined(table.read(kept), frame)
     kept.parent.mkdir(parents=True, exist_ok=True)

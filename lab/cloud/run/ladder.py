@@ -23,7 +23,7 @@ from traces.readers import table as table_file
 from traces.readers.prices import LEAST_SPOT_SHARE
 from twin.cloud.gpus import SPEEDS, relative_speed
 from twin.cloud.ladder import Ride, play
-from twinbed import ScenarioError
+from twinbed import ScenarioError, TraceError
 
 _TYPE = ["provider", "name", "region"]
 
@@ -189,7 +189,10 @@ def jobs_of(path: Path, like: Job) -> list[tuple[str, float, Job]]:
     """Return name, arrival after the start, s, and job of every row of a CSV, in order of arrival. A job
     without a deadline_h has that of `like`. Raises TraceError, which names file, line and column."""
     numbers = ("arrival_h", "work_h", "deadline_h")
+    if unknown := [name for name in table_file.header(path) if name not in ("name", *numbers)]:
+        raise TraceError(f"{path}: unknown column {unknown[0]!r}; columns are name, {', '.join(numbers)}")
     frame = table_file.read_known(path, ("name", *numbers), numbers[:2], name="str")
+    table_file.refuse(path, frame["name"], (frame["name"].str.strip() == "").to_numpy(), "a name")
     for column, least in (("arrival_h", -1e-9), ("work_h", 0.0), ("deadline_h", 0.0)):
         low = (frame[column] <= least).to_numpy()
         table_file.refuse(path, frame[column].astype("str"), low, "hours, and not so few")

@@ -18,7 +18,7 @@ from control.provisioner import Order, Provisioner
 from lab.cloud.input.job_file import JobFile
 from lab.cloud.input.store import Measurements
 from lab.cloud.run import expected
-from lab.cloud.run.recommending import Question
+from lab.cloud.run.recommending import Question, tunes_batch
 from lab.cloud.search import Backend
 from lab.cloud.search.loop import Limits, Search, Searched, Trial
 from testbed.cloud.emulated import SCALE
@@ -81,8 +81,14 @@ def searched(
 ) -> Searched:
     """Return the result of a search on a backend. path: the job's file; its command runs in that folder.
 
-    A rehearsal's trials are not stored. Raises ScenarioError and BackendError as `opened` and Search do.
+    A rehearsal's trials are not stored. Raises ScenarioError for batches that the backend cannot compare, and
+    ScenarioError and BackendError as `opened` and Search do.
     """
+    if backend is Backend.GCLOUD and tunes_batch(question) and not _knows_noise(question.job, measurements):
+        raise ScenarioError(
+            "--backend gcloud: it does not measure the gradients' noise, without which batches cannot be "
+            "compared; search with --backend testbed first, or leave out --batches and --method scavenger"
+        )
     with opened(backend, question, paying) as provisioner:
         return Search(
             question,
@@ -96,6 +102,10 @@ def searched(
             say=say,
             source=f"search on {backend}",
         ).run()
+
+
+def _knows_noise(job: Job, measurements: Measurements) -> bool:
+    return any(run.job == job.name and run.noise is not None for run in measurements.runs())
 
 
 def rehearsed(

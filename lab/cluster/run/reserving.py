@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from control.jobs import Whole
 from control.shared_cluster import Round, Terms, Use, least_discount, least_machines, play
 from traces.readers.job_logs import FORMATS, JobLog
 from twinbed import ScenarioError, TraceError
@@ -29,7 +30,7 @@ STAYS, IMPATIENT, CHEATED, WAITING, TOO_LARGE = (
 class User:
     """One user in the cluster that all users share.
 
-    jobs: number of jobs. unit_h: use, GPU-hours.
+    jobs: number of jobs. unit_h: use, GPU-hours, with jobs that never fit.
     wait_h: mean wait, h; None if a job never fits. run_h: mean run time, h.
     paid_usd, alone_usd: payment in the cluster, and the price of the same use on demand, US$.
     leaves: round in which the user leaves, from 1; None if the user stays. why: one of the reasons above.
@@ -79,10 +80,15 @@ def hours(log: JobLog) -> float:
     return float((log.submit_s + log.duration_s).max()) / 3600
 
 
+def use_of(log: JobLog, user: Whole) -> Use:
+    """Return the jobs of a log by user. user: number of each job's user, from 0."""
+    return Use(user.astype(np.int64), log.submit_s, log.duration_s, log.gpus)
+
+
 def answer(log: JobLog, terms: Terms) -> Reserved:
     """Return who stays under these terms, and the terms under which all stay."""
     names, user = np.unique([name or "(no queue)" for name in log.queue], return_inverse=True)
-    use = Use(user.astype(np.int64), log.submit_s, log.duration_s, log.gpus)
+    use = use_of(log, user)
     rounds = play(use, terms)
     first = rounds[0]
     jobs, used_h = np.bincount(user), use.hours()

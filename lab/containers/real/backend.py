@@ -43,6 +43,9 @@ CLIENT_GRACE_S = 2.0
 ON_TIME_S = 0.010
 """Largest delay with which a tick of the control loop counts as on time, s."""
 
+_ABSENT = ("burst_s", "network_delay_s", "telemetry_loss")
+"""Keys of `machine` that no machine has here; all others are times, which this machine takes itself."""
+
 
 def run(
     spec: RunSpec, store: RunStore, *, repeat: int = 0, progress: Progress | None = None, fresh: bool = True
@@ -122,9 +125,15 @@ def _unmet(scenario: ContainerScenario, cores: float) -> Iterator[str]:
         )
     if scenario.draw:
         yield f"draw: {scenario.draw}, and nobody chooses it here; leave it out, or use --backend twin"
-    for key in ("burst_s", "network_delay_s", "telemetry_loss"):
+    for key in _ABSENT:
         if value := getattr(scenario.machine, key):
             yield f"machine.{key}: {value:g}, and this machine has none; leave it out, or use --backend twin"
+    for key, value in scenario.machine.model_dump(exclude={*_ABSENT}, exclude_none=True).items():
+        if key != "restart_cpu_s" or not scenario.profile.cold_start:  # The profile is the twin's.
+            yield (
+                f"machine.{key}: {value:g}, and this machine takes its own time; leave it out, or use "
+                "--backend twin"
+            )
     services_hosts = None if scenario.services is None else scenario.services.hosts
     for key, hosts in (("hosts", scenario.hosts), ("services.hosts", services_hosts)):
         if hosts not in (None, 1):

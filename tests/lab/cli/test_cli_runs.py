@@ -21,6 +21,11 @@ def test_an_empty_store_lists_nothing(twinbed):
     assert "nothing to show" in ended.out
 
 
+def test_filters_leave_nothing_of_an_empty_store(twinbed):
+    ended = twinbed("runs", "list", "--policy", "escra", "--tag", "kept")
+    assert (ended.code, ended.err) == (0, "")
+
+
 def test_runs_are_listed_with_their_policy_and_seed(twinbed, run):
     lines = twinbed("runs", "list").out
     assert run.id in lines

@@ -113,6 +113,17 @@ def test_an_update_is_used_from_then_on(way, tmp_path, served, capsys):
     assert in_use().price("g4dn.2xlarge", "us-east-1").source != after.source
 
 
+@pytest.mark.parametrize(("name", "text"), [("mine.csv", None), ("mine.csv", "name\n"), ("mine", "name\n")])
+def test_an_update_does_not_replace_a_users_csv(name, text, tmp_path, monkeypatch, capsys):
+    kept = tmp_path / name
+    monkeypatch.setenv("TWINBED_PRICES", str(kept))
+    if text is not None:
+        kept.write_text(text)
+    assert call(["prices", "update", str(made(tmp_path / "it.db"))]) == 2
+    assert f"{kept}: updates are Parquet; let $TWINBED_PRICES name a new file" in capsys.readouterr().err
+    assert (kept.read_text() if kept.exists() else None) == text
+
+
 def test_without_the_package_the_cure_is_named(monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "sc_data", None)
     assert call(["prices", "update"]) == 2

@@ -48,14 +48,31 @@ def test_a_rehearsal_prints_each_trial_and_stores_nothing(tmp_path, capsys):
             ("--search", "--backend=gcloud", "--real", "--cap=2", "--zone=us-east1-b", "--template=mine"),
             "--zone us-east1-b is not in us-central1, whose prices --cap counts",
         ),
+        (("--search", "--backend", "gcloud", "--batches", "8,16"), "batches cannot be compared; search with"),
+        (("--search", "--backend", "gcloud", "--method", "scavenger"), "batches cannot be compared; search"),
+        (("--types", ""), "--types '': names nothing"),
+        (("--types", " ,"), "--types ' ,': names nothing"),
         (
             ("--search", "--backend", "twin", "--trial-limit", "5"),
             "--trial-limit 5: expected a number and a unit",
         ),
     ],
 )
-def test_what_is_refused_is_refused_in_a_line(given, message, capsys):
+def test_what_is_refused_is_refused_in_a_line(given, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("TWINBED_MEASUREMENTS", str(tmp_path / "m.duckdb"))
     assert call(["recommend", "text_bag", *given]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_batches_are_compared_on_google_cloud_if_their_noise_is_known(tmp_path, capsys):
+    table, store = tmp_path / "runs.csv", str(tmp_path / "m.duckdb")
+    table.write_text(
+        "job,instance,workers,time_s,price_usd_h,vcpus,memory_gib,batch,noise\n"
+        "text_bag,n1-standard-4,1,60,0.19,4,15,8,100\n"
+    )
+    assert call(["measurements", "import", str(table), "--measurements", store]) == 0
+    given = ("--search", "--backend", "gcloud", "--batches", "8,16", "--measurements", store)
+    assert call(["recommend", "text_bag", *given]) == 2
+    assert "give --real and --cap USD" in capsys.readouterr().err

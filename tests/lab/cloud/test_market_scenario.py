@@ -41,7 +41,7 @@ TESTBED = expand(load("market_testbed"))[0]
 
 def small(cloud: dict[str, Any] | None = None, **more: Any) -> Scenario:
     raw = copy.deepcopy(SMALL) | more
-    raw["cloud"] |= cloud or {}
+    raw["cloud"] |= {**({"drawn": {}} if "trace" in (cloud or {}) else {}), **(cloud or {})}
     return build(raw)
 
 
@@ -148,6 +148,11 @@ def test_a_very_short_and_a_very_long_job_run(tmp_path):
     (run,) = run_scenario(long, RunStore(tmp_path))
     assert run.metrics["late"] == 0
     assert np.isnan(run.metrics["over_optimum"])
+
+
+def test_a_trace_leaves_nothing_to_be_drawn():
+    with pytest.raises(ScenarioError, match=r"cloud: drawn: has no effect with a trace; leave it out"):
+        small({"trace": "trace.csv", "drawn": {"up_h": 2.0}})
 
 
 def test_a_trace_is_cut_at_a_random_minute(tmp_path):

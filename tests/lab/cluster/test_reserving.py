@@ -45,13 +45,34 @@ def test_users_pay_by_their_use_and_leave_where_demand_is_cheaper(ask):
     assert "With 3 machines no user waits too long" in notes
 
 
-def test_who_leaves_first_is_told_with_the_reason_and_the_others_pay_the_bill(ask):
-    facts, rows, notes = ask("--machines", "1")
+def test_who_leaves_first_is_told_with_the_reason_and_the_others_pay_the_bill(ask, tmp_path):
+    (tmp_path / "jobs.csv").write_text(f"{LOG}20,36000,7,a\n")
+    facts, rows, _ = ask("--machines", "1")
     assert rows["a"]["why"] == "a job is larger than the cluster"
     assert rows["a"]["wait_h"] is None
     assert (rows["a"]["leaves"], rows["b"]["leaves"]) == (1, 2)
     assert facts["in the last round ($)"] == pytest.approx(facts["bill ($)"], abs=0.01)
-    assert "more GPU-hours than are reserved" in notes
+    # The job of 16 GPUs is no use of the cluster, so a has 70 of 71 GPU-hours of 8 × 10 h.
+    assert rows["a"]["paid_usd"] == pytest.approx(facts["bill ($)"] * 70 / 71, abs=0.01)
+    assert (rows["a"]["unit_h"], rows["a"]["alone_usd"]) == (86, 172)
+    assert facts["used"] == "89% of the reserved GPU-hours"
+
+
+def test_a_job_that_never_fits_does_not_fill_the_cluster(ask):
+    _, rows, notes = ask("--machines", "1")
+    assert (rows["a"]["paid_usd"], rows["a"]["alone_usd"]) == (0, 32)
+    assert "GPU-hours than are reserved" not in notes
+
+
+def test_jobs_that_need_more_than_is_reserved_are_told(ask):
+    assert "more GPU-hours than are reserved" in ask("--machines", "2", "--for", "1h")[2]
+
+
+def test_a_cluster_in_which_no_job_fits_has_no_price_of_use(ask, tmp_path):
+    (tmp_path / "jobs.csv").write_text("submit_s,duration_s,gpus,queue\n0,3600,16,a\n10,3600,9,b\n")
+    facts, rows, _ = ask("--machines", "1", "--wait-price", "1")
+    assert facts["a used GPU-hour ($)"] is None
+    assert {row["why"] for row in rows.values()} == {"a job is larger than the cluster"}
 
 
 def test_who_leaves_only_because_waits_cost_is_told_so(ask):

@@ -103,8 +103,7 @@ def test_going_on_makes_runs_again_that_were_removed(plan, store, here, thrown):
     store.remove(first)
     thrown.clear()
     sweep(plan, store, here, resume=True)
-    # A unit is made whole: both policies of the point and seed.
-    assert thrown == [(10, "fair", 0), (10, "loaded", 0)]
+    assert thrown == [(10, "fair", 0)]
     assert store.has(first)
 
 
@@ -145,15 +144,42 @@ def test_a_unit_that_fails_is_listed_and_the_others_end(plan, store, here, monke
     swept = sweep(plan, store, here)
     assert len(swept.frame) == 22
     assert swept.failures.to_dict("records") == [
-        {"dice.throws": 40, "seed": 3, "reason": "the die rolled away"}
+        {"dice.throws": 40, "policy": policy, "seed": 3, "reason": "the die rolled away"}
+        for policy in ("fair", "loaded")
     ]
     shown = result(swept, chosen(swept, []))
-    assert "Failed: dice.throws=40 seed=3: the die rolled away" in shown.notes
+    assert "Failed: dice.throws=40 policy=loaded seed=3: the die rolled away" in shown.notes
     kept = pd.read_csv(store.root / ".sweeps" / plan.id / "failures.csv")
-    assert kept["reason"].tolist() == ["the die rolled away"]
+    assert kept["reason"].tolist() == ["the die rolled away"] * 2
     monkeypatch.setattr(dice_kind, "_throw", real)
     again = sweep(plan, store, here, resume=True)
     assert (len(again.frame), len(again.failures)) == (24, 0)
+
+
+def test_a_policy_that_fails_leaves_the_others_and_is_made_alone_later(
+    plan, store, here, thrown, monkeypatch
+):
+    counting = dice_kind._throw
+
+    def throw(spec, store):
+        if (spec.policy.name, spec.seed) == ("loaded", 3):
+            raise ScenarioError("no loaded die")
+        return counting(spec, store)
+
+    monkeypatch.setattr(dice_kind, "_throw", throw)
+    swept = sweep(plan, store, here)
+    assert swept.left_out == 0
+    assert swept.failures[["dice.throws", "policy", "seed"]].values.tolist() == [
+        [10, "loaded", 3],
+        [40, "loaded", 3],
+    ]
+    assert len(swept.frame) == len(store.ids()) == 22
+    (noted,) = sweeps(store.root)
+    assert len(course(store.root, noted, ["mean_pips"]).failures) == 2
+    monkeypatch.setattr(dice_kind, "_throw", counting)
+    thrown.clear()
+    assert len(sweep(plan, store, here, resume=True).frame) == 24
+    assert sorted(thrown) == [(10, "loaded", 3), (40, "loaded", 3)]
 
 
 def test_shards_end_with_the_whole_table(dice, store, here):
@@ -383,6 +409,7 @@ class TestVerb:
         ("options", "problem"),
         [
             (("--out", "x.txt"), "--out x.txt: the name must end in .parquet or .csv"),
+            (("--seeds", ""), "--seeds : expected FIRST:END"),
             (("--engine", "slurm"), "--engine slurm: expected local, dask"),
             (("--metric", "nil"), "--metric nil: there is no such metric; give one of mean_pips"),
             (("--until", "soon"), "--until soon: expected ci(METRIC)"),
@@ -411,7 +438,7 @@ def test_a_wrong_question_is_the_units_failure_only(dice, store, here, monkeypat
 
     monkeypatch.setattr(dice_kind, "_throw", throw)
     swept = sweep(SweepPlan("throws", points(dice, [], None), [0]), store, here)
-    assert swept.failures["reason"].tolist() == ["no table"]
+    assert swept.failures["reason"].tolist() == ["no table"] * 2
     assert swept.frame.empty
 
 
@@ -428,6 +455,6 @@ def test_notes_of_a_sweep_go_when_its_last_run_is_gone(plan, store, here):
 def test_a_failure_of_a_unit_that_succeeded_later_is_not_told(plan, store, here):
     sweep(plan, store, here)
     shelf = store.shelf(f".sweeps/{plan.id}")
-    shelf.write("failures-1of2.csv", b"dice.throws,seed,reason\n10,0,full\n40,99,full\n")
+    shelf.write("failures-1of2.csv", b"dice.throws,policy,seed,reason\n10,fair,0,full\n40,fair,99,full\n")
     (noted,) = sweeps(store.root)
     assert course(store.root, noted, ["mean_pips"]).failures["seed"].tolist() == [99]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from control.shared_cluster import Use
+from lab.cluster.run.reserving import hours, read
 from studies.cluster import sharing
 
 
@@ -16,3 +17,10 @@ def test_the_page_says_who_leaves_and_where_everybody_stays() -> None:
     # One machine: user 1 waits 6 h, which is 3 times its run time. 6 unit-hours for 8 need no discount; flat,
     # each pays 3, and user 1 would pay 2.
     assert "| two | 1 | 1.33 | none is needed | 33.3% |" in text
+
+
+def test_the_window_of_a_log_is_that_of_the_verb(tmp_path) -> None:
+    (tmp_path / "log.csv").write_text("submit_s,duration_s,gpus,queue\n0,7200,1,a\n10,60,1,b\n")
+    log = read(tmp_path / "log.csv", "csv")
+    given = sharing.of_log("log", log, np.array([0, 1]), 8)
+    assert given.horizon_s == hours(log) * 3600 == 7200

@@ -7,6 +7,7 @@ memory limit above the old swap limit.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -19,10 +20,18 @@ from lab.containers.advise.model import Row
 _ALL_MEMORY = "\"$(awk '/^MemTotal:/ {print $2}' /proc/meminfo)k\""
 """All memory of the machine, in words of a shell, KiB."""
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_REPLACE = (
+    "# Some names after -- are no names of Docker containers, such as those of pods. Replace them by\n"
+    "# names of `docker ps --format '{{.Names}}'`; on Kubernetes, take the form kubernetes instead.\n"
+)
+
 
 def files(rows: Sequence[Row]) -> dict[str, str]:
     """Return a shell script by file name."""
-    return {"docker-update.sh": "".join(["#!/bin/sh\nset -eu\n", *map(_line, rows)])}
+    known = all(_NAME.fullmatch(member) for row in rows for member in row.members)
+    head = ["#!/bin/sh\nset -eu\n", "" if known else _REPLACE]
+    return {"docker-update.sh": "".join([*head, *map(_line, rows)])}
 
 
 def _line(row: Row) -> str:

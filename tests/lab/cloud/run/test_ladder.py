@@ -141,6 +141,23 @@ def test_a_collection_is_admitted_in_order_and_what_cannot_be_is_named(table, tm
     assert [row["step"] for row in free if row["cost_usd"] is None] == ["late"]
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name,arrival_h,work_h,deadline_h\na,0,10,\n ,0,10,\n", "line 3, column name: an empty cell"),
+        (
+            "name,arrival_h,work_h,deadline_h,budget\na,0,10,,3\n",
+            "unknown column 'budget'; columns are name, ",
+        ),
+    ],
+)
+def test_jobs_without_a_name_and_unknown_columns_are_named(text, message, table, tmp_path, capsys) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text(text)
+    assert call([*ASK, "--jobs", str(jobs), "--catalogue", table]) == 2
+    assert f"{jobs}: {message}" in capsys.readouterr().err
+
+
 def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, capsys) -> None:
     jobs = tmp_path / "jobs.csv"
     jobs.write_text("name,arrival_h,work_h,deadline_h\na,0,10,20\nb,0,10,\n")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from functools import partial
 
 import numpy as np
@@ -98,6 +99,8 @@ def test_a_run_becomes_a_job_s_time_and_its_bill(examples):
     [
         (lambda text: text.replace("1/48", "1/0", 1), "row 2: "),
         (lambda text: text.replace("1/48", "x", 1), "row 2: "),
+        (lambda text: re.sub("^a,", ",", text, count=1, flags=re.M), "row 2: job: is empty"),
+        (lambda text: text.replace("n1-standard-4", "", 1), "row 2: instance: is empty"),
         (lambda text: text.replace(",ok,", ",bad,"), "no successful run"),
         (lambda text: "x" + text, "no column 'job'; a table of measured jobs has job, instance,"),
         (lambda text: text.replace("n1-standard-4", "z9", 1), "no instance type 'z9'"),
@@ -201,6 +204,8 @@ def test_importance_names_groups_by_what_their_loss_costs(folder, capsys):
 def test_a_model_that_there_is_not(capsys, tmp_path):
     assert call(["predict", "evaluate", "--models", "oracle"]) == 2
     assert "no model 'oracle'; there are physical" in capsys.readouterr().err
+    assert call(["predict", "evaluate", "--models", ","]) == 2
+    assert "--models ',': names nothing" in capsys.readouterr().err
     assert call(["predict", "train", "--model", "forest", "--out", str(tmp_path / "new")]) == 2
     assert not (tmp_path / "new").exists()
     assert "no model 'forest' can be stored; there are physical, network" in capsys.readouterr().err

@@ -101,3 +101,10 @@ def test_a_policy_that_takes_what_is_not_there_is_named(tmp_path, capsys):
     verb = ["spot", trace(tmp_path / "a.csv", (0, 0), (90_000, 0)), "--work", "4h", "--deadline", "6h"]
     assert call([*verb, "--policy", f"greedy,{own}:Blind"]) == 2
     assert "policy Blind took spot where there is none, in tick 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", " , "])
+def test_no_policy_is_refused(text, tmp_path, capsys):
+    verb = ["spot", trace(tmp_path / "a.csv", (0, 1), (90_000, 1)), "--work", "4h", "--deadline", "6h"]
+    assert call([*verb, "--policy", text]) == 2
+    assert f"--policy {text!r}: names nothing; give names with commas" in capsys.readouterr().err

@@ -187,6 +187,13 @@ def test_docker_lines_are_words_of_a_shell(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_names_that_docker_cannot_know_are_to_be_replaced():
+    text = forms.joined(advice(row("shop/web/app", members=["shop/web-1/app"])), "docker")
+    assert text.startswith("#!/bin/sh\nset -eu\n# Some names after -- are no names of Docker containers")
+    assert "docker ps --format '{{.Names}}'" in text
+    assert "Replace" not in forms.joined(advice(row("web", members=["web_1", "web.2"])), "docker")
+
+
 def test_no_memory_limit_is_all_memory_of_the_machine_for_docker():
     free = Setting(memory_limit_bytes="none")
     text = forms.joined(advice(row(advised=free)), "docker")

@@ -135,6 +135,8 @@ def test_without_cgroups_nothing_is_begun_and_the_cure_is_named(tmp_path, monkey
         ),
         ({"draw": 2}, "draw: 2, and nobody chooses it here"),
         ({"machine": {"network_delay_s": 0.2}}, "machine.network_delay_s: 0.2, and this machine has none"),
+        ({"machine": {"restart_s": 0.0}}, "machine.restart_s: 0, and this machine takes its own time; leave"),
+        ({"machine": {"restart_cpu_s": 2.0}}, "machine.restart_cpu_s: 2, and this machine takes"),
         (
             {"workload": {"containers": [{"name": "a", "steps": [{"duration_s": 1, "cpu_cores": 0.1}]}]}},
             "MiB",

@@ -1,0 +1,103 @@
+"""Checks the arguments of the Python API's functions by their annotations.
+
+For: lab.api. Not for: what values mean, which whoever takes them checks. A text for a list of texts is a list
+of one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import reprlib
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from numbers import Integral, Real
+from typing import Any, ParamSpec, TypeVar
+
+from twinbed import ScenarioError
+from twinbed.text import printable
+
+_Given = ParamSpec("_Given")
+_Answer = TypeVar("_Answer")
+
+_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "str": (str, "a text"),
+    "Literal": (str, "a text"),
+    "Path": (os.PathLike, "a path"),
+    "None": (type(None), "None"),
+    "bool": ((bool, int), "True or False"),
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "tuple": ((tuple, list), "a pair of numbers"),
+    "Mapping": (Mapping, "a dict"),
+    "Sequence": (Collection, "a list"),
+    "Callable": (Callable, "a function"),  # type: ignore[dict-item]
+}
+"""Name of a type in an annotation → the types that are taken, and its noun."""
+
+_EXAMPLES = {
+    "until": "'ci(METRIC) < 5%'",
+    "shard": "'1/2' or (1, 2)",
+    "vary": "{'KEY': [VALUE, VALUE]}",
+    "settings": "{'KEY': VALUE}",
+    "hosts": "(HOSTS, CORES)",
+}
+_PART = re.compile(r"(\w+)(\[(?:[^\[\]]|\[[^\[\]]*\])*\])?")
+"""A part of a union: its name, and what is in its brackets."""
+
+
+def checked(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
+    """Return the function, which raises ScenarioError that names an argument of another type.
+
+    Its annotations are texts, as `from __future__ import annotations` makes them, or names of texts in its
+    module. Names that are not in _KINDS are those of classes.
+    """
+    signature, aliases = inspect.signature(function), function.__globals__
+    annotations = {name: spec.annotation for name, spec in signature.parameters.items()}
+    parts = {name: _PART.findall(aliases.get(text, text)) for name, text in annotations.items()}
+    several = {name for name, spec in signature.parameters.items() if spec.kind is spec.VAR_POSITIONAL}
+
+    @wraps(function)
+    def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
+        bound = signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            if name in several:
+                bound.arguments[name] = tuple(_fitted(name, one, parts[name]) for one in value)
+            else:
+                bound.arguments[name] = _fitted(name, value, parts[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def _fitted(name: str, value: Any, parts: list[tuple[str, str]]) -> Any:
+    kinds = [kind for kind, _ in parts]
+    if isinstance(value, str) and "str" not in kinds and ("Sequence", "[str]") in parts:
+        return [value]
+    if any(_is(value, *part) for part in parts):
+        return value
+    nouns = [_KINDS[kind][1] if kind in _KINDS else f"a {kind}" for kind in dict.fromkeys(kinds)]
+    example = f", such as {_EXAMPLES[name]}" if name in _EXAMPLES else ""
+    raise ScenarioError(f"{name} is {_short(value)}; expected {' or '.join(nouns)}{example}")
+
+
+def _short(value: Any) -> str:
+    return printable(" ".join(reprlib.repr(value).split()))
+
+
+def _is(value: Any, kind: str, inside: str) -> bool:
+    """Return whether a value is of a kind. inside: the rest of its annotation, such as `[str]`."""
+    if kind not in _KINDS:
+        return kind in (base.__name__ for base in type(value).__mro__)
+    if kind == "Sequence":
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
+            return False
+        element = inside.strip("[]")
+        return element == "object" or all(_is(one, element, "") for one in value)
+    if isinstance(value, bool) and kind in ("int", "float"):
+        return False
+    if kind == "tuple":
+        is_pair = isinstance(value, tuple | list) and len(value) == 2
+        return is_pair and all(_is(one, "float", "") for one in value)
+    return isinstance(value, _KINDS[kind][0])
