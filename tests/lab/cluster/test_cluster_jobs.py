@@ -116,7 +116,7 @@ def test_a_fault_without_an_end_lasts_to_the_end_of_the_trace(trace):
 
 
 def test_what_the_trace_cannot_tell_is_refused(trace):
-    with pytest.raises(ScenarioError, match="it has 400 servers, the cluster 401"):
+    with pytest.raises(ScenarioError, match="the trace has 400 servers and the cluster has 401"):
         traced_downtime(FaultsInput(trace=trace), 401, 0)
     with pytest.raises(ScenarioError, match="the trace ends on day 348"):
         traced_downtime(FaultsInput(trace=trace, from_day=348.0), 1, 0)
