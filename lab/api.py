@@ -89,6 +89,10 @@ def record(
     except ValueError as error:
         raise ScenarioError(f"command {command!r}: {error}") from None
     request = words if isinstance(words, Request) else from_arguments(list(words), [], None)
+    if out is not None and Path(out).suffix == ".csv":
+        raise ScenarioError(
+            f"{out}: a recording is a Parquet file, as x.parquet; twinbed traces convert makes CSV of it"
+        )
     path = Path(out or f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
     job = identity(user, env, os.environ)
     with job.acting():

@@ -25,6 +25,15 @@ _NAMES = re.compile(r"\^\[A-Za-z0-9\]\[A-Za-z0-9(?P<marks>[_.-]+)\]\{0,(?P<furth
 such parts."""
 
 
+_KEYS, _LIST = "expected keys with values below it", "expected a list, as [A, B]"
+_SORTS = {
+    "string_type": "expected text in quotes",
+    "model_type": _KEYS, "dict_type": _KEYS, "model_attributes_type": _KEYS, "dataclass_type": _KEYS,
+    "tuple_type": _LIST, "list_type": _LIST,
+}  # fmt: skip
+"""Pydantic's sort of problem → what is expected, in words."""
+
+
 def validated(model: type[Model], data: Any, where: str) -> Model:
     """Return `data` as a `model`. Raises ScenarioError that begins with `where`, usually the file's path."""
     try:
@@ -57,11 +66,11 @@ def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
 
 
 def _in_words(problem: ErrorDetails) -> str:
-    """Return what is expected, if the problem is a number in place of text or a name that does not match its
+    """Return what is expected, if the problem is a value of another sort or a name that does not match its
     pattern; else "".
     """
-    if problem["type"] == "string_type":
-        return "expected text in quotes"
+    if problem["type"] in _SORTS:
+        return _SORTS[problem["type"]]
     pattern = str(problem.get("ctx", {}).get("pattern", ""))
     if (name := _NAMES.fullmatch(pattern)) is None:
         return ""

@@ -69,8 +69,10 @@ def set_apart(
     wide = _widths(_wrapped(header, [True] * len(header), lines), lines)
     if not says or _least(wide, _whole(right, lines), _LEAST_PROSE) <= width:
         return header, right, lines, []
-    who = _names_of_rows(right) - 1
-    notes = [f"{line[who]}: {line[-1]}" for line in lines if line[-1]]
+    names = range(1, _names_of_rows(right) + 1)
+    # A row is named by as few of these columns as tell all rows apart.
+    many = next((n for n in names if len({tuple(line[:n]) for line in lines}) == len(lines)), names[-1])
+    notes = [f"{' '.join(line[:many])}: {line[-1]}" for line in lines if line[-1]]
     return header[:-1], right[:-1], [line[:-1] for line in lines], notes
 
 

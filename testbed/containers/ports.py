@@ -92,6 +92,9 @@ class HostGroup(LimitedGroup, Protocol):
     def send(self, number: signal.Signals) -> None:
         """Send a signal to each process inside."""
 
+    def keep_limits(self) -> bool:
+        """Set the limits in force again if another system has changed them. Return whether it had."""
+
     def remove(self) -> None:
         """Kill the processes inside and remove the group. Idempotent. An attached group only gets its
         original limits back. Raises BackendError if the processes do not die."""

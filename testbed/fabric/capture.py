@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scapy.arch.linux import L2ListenSocket
+from scapy.config import conf
 from scapy.contrib.bfd import BFD
 from scapy.contrib.roce import BTH
 from scapy.data import DLT_EN10MB, MTU
@@ -161,6 +162,8 @@ def capture(
     with ExitStack() as stack:
         try:
             with in_namespace(namespace):
+                # Scapy holds interfaces that it found in another namespace: an eth0 is not this eth0.
+                conf.ifaces.reload()
                 sockets = {_Listening(iface=device): device for device in devices}
         except OSError as error:
             raise BackendError(

@@ -35,7 +35,7 @@ class Standing:
     here, so its maker may have another /run, as in a container.
     pid: process id of its maker; None: it outlives its maker, or its maker is not visible in this PID
     namespace.
-    hosts, tors, spines: numbers in its plan; None: no longer known.
+    hosts, tors, spines: numbers in its plan, hosts with those for storage; None: no longer known.
     namespaces, daemons, processes: numbers of namespaces, of running FRR daemons, and of processes.
     """
 
@@ -122,7 +122,7 @@ def _standing(name: str) -> Standing:
     hosts, tors, spines = None, None, None
     with suppress(BackendError):
         plan = state.read(name).plan
-        hosts, tors, spines = plan.hosts, plan.tors, plan.spines
+        hosts, tors, spines = plan.hosts + plan.storage, plan.tors, plan.spines
     return Standing(
         name,
         None if not places and _may_be_elsewhere(name) else state.in_use(name),

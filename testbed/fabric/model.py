@@ -181,7 +181,9 @@ class Plan:
         _within(f"{link}tor", impairment.tor, 0, self.tors - 1)
         if impairment.spine is not None:
             if not self.spines:
-                raise ScenarioError(f"{place}spine: this fabric has no spines")
+                raise ScenarioError(
+                    f"{link}this fabric has no spines; its links are those of hosts, as h0:tor0"
+                )
             _within(f"{link}spine", impairment.spine, 0, self.spines - 1)
             return
         _within(f"{link}host", impairment.host, 0, self.hosts + self.storage - 1)

@@ -77,6 +77,20 @@ class Group(HostGroup):
         """Open the files of this version, and read the limits in force."""
 
     @abstractmethod
+    def _read_limits(self) -> None:
+        """Take the limits in the kernel's files for those in force."""
+
+    def keep_limits(self) -> bool:
+        """See HostGroup.keep_limits."""
+        ours = self.quota_cores, self.limit_bytes
+        self._read_limits()
+        if ours == (self.quota_cores, self.limit_bytes):
+            return False
+        self.set_cpu_quota(ours[0])
+        self.set_memory_limit(ours[1])
+        return True
+
+    @abstractmethod
     def _new_trap(self) -> Trap: ...
 
     def enter(self) -> None:

@@ -36,7 +36,11 @@ class MemoryV2:
         self._events = open_(directory / "memory.events", os.O_RDONLY)
         self._armed = False
         self._kills_before: int | None = None
-        limit = self._max.read().strip()
+        self.read_limit()
+
+    def read_limit(self) -> None:
+        """Take the limit in the kernel's file for the one in force."""
+        limit = (self._high if self._armed else self._max).read().strip()
         self.limit_bytes = NO_LIMIT_BYTES if limit == b"max" else int(limit)
 
     def charged_bytes(self) -> int:

@@ -154,13 +154,16 @@ class AnyOomKills(_OneFile):
 
 
 class OomKills(_OneFile):
-    """Counts the processes that the kernel's OOM killer ended in a group. Raises as Meter does."""
+    """Counts the processes that the kernel's OOM killer ended in a group. Raises as Meter does.
+
+    seen: their number at the last call.
+    """
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self._name = str(directories[0])
         self._descriptor = _open(directories, "memory.oom_control", "memory.events")
         self._text = b""
-        self._seen = 0
+        self.seen = 0
         try:
             self.grew()
         except GroupGoneError:
@@ -175,8 +178,15 @@ class OomKills(_OneFile):
         if text == self._text:
             return False
         self._text = text
-        before, self._seen = self._seen, field(text, b"oom_kill")
-        return self._seen > before
+        before, self.seen = self.seen, field(text, b"oom_kill")
+        return self.seen > before
+
+
+def oom_kills(directories: Sequence[Path]) -> int:
+    """Return how many processes of a group the OOM killer has ended. Raises as Meter does."""
+    counter = OomKills(directories)
+    counter.close()
+    return counter.seen
 
 
 def _open(directories: Sequence[Path], *names: str) -> int:

@@ -44,7 +44,10 @@ class GroupV1(Group):
         self._quota = self._open(cpu / "cpu.cfs_quota_us", os.O_RDWR)
         self._limit = self._open(memory / "memory.limit_in_bytes", os.O_RDWR)
         self._with_swap = self._open_where_counted(memory / "memory.memsw.limit_in_bytes")
-        self._period_us = int(read(cpu / "cpu.cfs_period_us"))
+        self._read_limits()
+
+    def _read_limits(self) -> None:
+        self._period_us = int(read(self._by_controller["cpu"] / "cpu.cfs_period_us"))
         quota_us_now = int(self._quota.read())
         self.quota_cores = math.inf if quota_us_now < 0 else quota_us_now / self._period_us
         self.limit_bytes = whole_pages(int(self._limit.read()))

@@ -32,6 +32,10 @@ class GroupV2(Group):
         self._open_doors()
         self._quota = self._open(directory / "cpu.max", os.O_RDWR)
         self._memory = MemoryV2(directory, self._open, self._open_where_counted)
+        self._read_limits()
+
+    def _read_limits(self) -> None:
+        self._memory.read_limit()
         quota, period = self._quota.read().split()[:2]
         self.quota_cores = math.inf if quota == b"max" else int(quota) / int(period)
 

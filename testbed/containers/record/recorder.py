@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from testbed.containers import leftovers, machine, network
 from testbed.containers.cgroup.drivers import Driver, Group, detect
+from testbed.containers.cgroup.meter import oom_kills
 from testbed.containers.host.container import Container, ContainerSpec, stop
 from testbed.containers.host.identity import Identity
 from testbed.containers.host.runtimes import Entering
@@ -31,6 +32,7 @@ from testbed.containers.record.meetings import Meetings
 from testbed.containers.record.samples import Samples
 from testbed.containers.record.schedule import NS, Schedule
 from twinbed import ScenarioError, __version__
+from twinbed.text import counted
 
 __all__ = ["DEFAULT_INTERVAL_S", "ContainerSpec", "NetworkMode", "Progress", "Recording", "record"]
 
@@ -89,12 +91,14 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class _Sampled:
-    """Result of the sampling loop: samples, schedule, start (Unix time, s), and CPU use, cores."""
+    """Result of the sampling loop: samples, schedule, start (Unix time, s), CPU use, cores, and the number of
+    each container's processes that the OOM killer ended."""
 
     samples: Samples
     schedule: Schedule
     began: float
     sampling_cores: float
+    oom_kills: tuple[int, ...]
 
 
 def record(
@@ -240,7 +244,9 @@ def _measure(
             on_tick(Progress(schedule.tick * interval_s, len(samples) - 1, schedule.missed, running))
     escapes.look()
     elapsed_s = (time.monotonic_ns() - schedule.start_ns) / NS
-    return _Sampled(samples, schedule, began, (time.process_time() - cpu_began) / elapsed_s)
+    cpu_cores = (time.process_time() - cpu_began) / elapsed_s
+    kills = tuple(oom_kills(container.group.directories) for container in containers)
+    return _Sampled(samples, schedule, began, cpu_cores, kills)
 
 
 def _sample(containers: Sequence[Container], samples: Samples, tick: int) -> None:
@@ -304,7 +310,7 @@ def _recording(
         tx_bytes=intervals.tx_bytes if counted else None,
         throttled_s=intervals.throttled_s,
         metadata=facts,
-        notes=_notes(containers, schedule, escaped),
+        notes=_notes(containers, schedule, escaped, measured.oom_kills),
         exit_codes=tuple(container.exit_code for container in containers),
         missed_ticks=schedule.missed,
         sampling_cores=measured.sampling_cores,
@@ -325,7 +331,9 @@ def _facts(container: Container) -> dict[str, str]:
     return {f"{key}.{spec.name}": str(value) for key, value in stated.items() if value is not None}
 
 
-def _notes(containers: Sequence[Container], schedule: Schedule, escaped: int) -> tuple[str, ...]:
+def _notes(
+    containers: Sequence[Container], schedule: Schedule, escaped: int, kills: Sequence[int]
+) -> tuple[str, ...]:
     notes = []
     if escaped:
         notes.append(
@@ -342,5 +350,11 @@ def _notes(containers: Sequence[Container], schedule: Schedule, escaped: int) ->
         "were ended with it."
         for container in containers
         if container.outlived
+    ]
+    notes += [
+        f"The kernel killed {counted(number, 'process', 'processes')} of {container.spec.name} for want of "
+        "memory: the trace is not of a whole run. Give it a larger memory_limit_bytes."
+        for container, number in zip(containers, kills, strict=True)
+        if number
     ]
     return tuple(notes)

@@ -181,7 +181,10 @@ class Agent:
         except _LostError as error:
             return str(error), self.connected
         except grpc.aio.AioRpcError as error:
-            return f"{error.code().name.lower()}, {error.details() or 'no reason given'}", self.connected
+            said = error.details() or "no reason given"
+            if "CERTIFICATE_VERIFY_FAILED" in said:
+                said = "its certificate is not valid here: enroll this agent at this controller"
+            return f"{error.code().name.lower()}, {said}", self.connected
         except asyncio.InvalidStateError:
             # A write to a call that has just ended raises this error without a reason. The call itself has
             # the reason.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -66,6 +67,8 @@ class Hosting:
         self._origins: dict[str, Origin] = {}
         # Containers to try again, by name, each with the last problem.
         self._missing: dict[str, tuple[Origin, str]] = {}
+        # Commands that ended with 0, by name. Another call of the controller does not start them again.
+        self._done: dict[str, Origin] = {}
         self._place, self._audit = place, audit
         self._noted = True
 
@@ -89,13 +92,14 @@ class Hosting:
         for container in undeployed:
             self.gone(container, "it is no longer deployed here")
         self._missing.clear()
+        self._done = {name: done for name, done in self._done.items() if origins.get(name) == done}
         recalled = self._place.recall()
         for name, former in recalled.items():
             if name not in self.containers and origins.get(name) != former:
                 self._leave(former)
         joined = Joined(complete=True)
         for name, origin in origins.items():
-            if name not in self.containers:
+            if name not in self.containers and name not in self._done:
                 self._take(origin, recalled.get(name), joined)
         self._note()
         self._describe(joined, self.containers.values())
@@ -275,7 +279,8 @@ class Hosting:
                 self.gone(container, str(error))
 
     def supervise(self, now_s: float) -> None:
-        """Restart commands that failed, detect those that ended, and look for the OOM killer's victims."""
+        """Restart commands that failed, detect those that ended, look for the OOM killer's victims, and set
+        limits again that another system changed."""
         if not self._noted:
             self._note()
         self.executor.look_for_kills()
@@ -283,11 +288,37 @@ class Hosting:
             try:
                 if container.attached and container.group is not None:
                     container.group.charged_bytes()  # raises GroupGoneError once the group is gone
+                    self._keep_limits(container)
                 else:
-                    self.executor.see_end(container)
+                    self._see_end(container)
             except GroupGoneError:
                 self.gone(container, "its cgroup was removed")
+            except BackendError as error:
+                self.refused(container, error)
         self.executor.serve(round(now_s * NS))
+
+    def _keep_limits(self, container: HostedContainer) -> None:
+        group = container.group
+        if group is not None and container.limited and group.keep_limits():
+            if group.limit_bytes > container.limit_bytes:
+                container.wanted_bytes, container.limit_bytes = container.limit_bytes, group.limit_bytes
+            _log.warning(
+                "container %s: another system changed its limits; %g cores and %d bytes are set again",
+                container.name, group.quota_cores, group.limit_bytes,
+            )  # fmt: skip
+
+    def _see_end(self, container: HostedContainer) -> None:
+        """Check whether a command has ended. Log one that failed, because nobody asked for its end."""
+        ran = container.state in RUNNING
+        self.executor.see_end(container)
+        if not ran or container.state in RUNNING or container.name not in self.containers:
+            return
+        code = container.exit_code
+        how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
+        again_s = max(container.starts_ns - time.monotonic_ns(), 0) / NS
+        _log.warning(
+            "container %s: its command ended%s; it starts again in %.0f s", container.name, how, again_s
+        )
 
     # --- events of the executor (host.executor.Listener) --------------------------------------------
 
@@ -316,6 +347,8 @@ class Hosting:
         if self.containers.pop(container.name, None) is None:
             return
         origin = self._origins.pop(container.name)
+        if container.exit_code == 0:
+            self._done[origin.name] = origin
         if container.attached and not origin.watch and self._is_removed(container):
             # A service that starts again may have a cgroup at the same place.
             self._missing[origin.name] = origin, ""

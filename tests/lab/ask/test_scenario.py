@@ -35,6 +35,7 @@ def problem(text, tmp_path):
             "name: a\ntrace: {source: x}\nperiod_s: fast",
             "period_s: Input should be a valid number, not 'fast'",
         ),
+        ("name: a\ntrace: x.parquet", "trace: expected keys with values below it, not 'x.parquet'"),
         ("name: a\ntrace: {source: x}\nperiod_s: 5", "period_s: Input should be less than or equal to 1"),
         ("name: a\ntrace: {source: x}\nseeds: [true]", "seeds.0: Input should be a valid integer"),
         (

@@ -68,7 +68,7 @@ def test_a_policys_parameter_varies_and_runs_that_it_does_not_concern_come_once(
         ),
         ({"budget_factor": [1.0, -1.0]}, "scenario: with budget_factor=-1.0 (vary): budget_factor: Input"),
         ({"budget_factor": []}, "scenario: vary.budget_factor: List should have at least 1 item"),
-        ({"budget_factor": 2.0}, "scenario: vary.budget_factor: Input should be a valid list"),
+        ({"budget_factor": 2.0}, "scenario: vary.budget_factor: expected a list"),
         ({"name.first": ["a"]}, "scenario: vary.name.first: name has no keys inside"),
         ({"vary.name": [["a"]]}, "scenario: vary: `vary` cannot vary itself"),
         ({"escra.kapa": [1.0]}, "scenario: vary.escra.kapa: policy 'escra' has no parameter 'kapa'"),

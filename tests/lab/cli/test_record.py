@@ -115,6 +115,12 @@ def test_failures_are_one_line_and_exit_2(tmp_path, capfd):
     assert [line.split(":")[0] for line in errors.splitlines()] == ["twinbed"] * 3
 
 
+def test_a_recording_is_not_written_as_csv(tmp_path, capfd):
+    assert call(["record", "--out", str(tmp_path / "a.csv"), "--", "true"]) == 2
+    assert "a.csv: a recording is a Parquet file" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone without rights")
 def test_without_root_it_says_what_is_missing_and_the_cure(tmp_path):

@@ -180,6 +180,16 @@ def test_names_stay_in_one_piece_while_prose_wraps():
     assert "a-run-of-some-policy-0123456789 " in formats.table(result, 80)
 
 
+def test_a_sentence_below_the_table_names_its_row_alone():
+    columns = [Column(title, title) for title in ("For", "Name", "State", "Processes", "Besides")]
+    names = [("fabric", "one", "live"), ("fabric", "two", "live"), ("containers", "run-1", "live")]
+    cells = [(*name, 5, f"{name[1]} " + "has parts " * 12) for name in names]
+    rows = tuple(dict(zip((column.key for column in columns), row, strict=True)) for row in cells)
+    text = formats.table(Result(tuple(columns), rows), 60)
+    for said in ("· fabric one: one has", "· fabric two: two has", "· containers run-1: run-1 has"):
+        assert said in text
+
+
 def test_sentences_that_would_break_names_and_figures_stand_below_the_table():
     cells = {
         "Container": "online-boutique/checkout/server",

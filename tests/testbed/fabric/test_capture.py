@@ -8,8 +8,11 @@ from contextlib import nullcontext
 from io import BytesIO
 
 import pytest
+from scapy.arch.linux import LinuxInterfaceProvider
+from scapy.config import conf
 from scapy.contrib.bfd import BFD
 from scapy.contrib.roce import BTH
+from scapy.interfaces import NetworkInterface
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.layers.vxlan import VXLAN
@@ -175,6 +178,17 @@ def test_a_real_fabrics_bfd_and_vxlan_packets_are_captured(fabric: Fabric, tmp_p
     assert {tunnelled.source, tunnelled.destination} == {host.loopback for host in fabric.hosts}
     assert {packet.device for packet in packets} <= {uplink.device for uplink in fabric.hosts[0].uplinks}
     assert len(rdpcap(str(tmp_path / "h0.pcap"))) == len(packets) + others
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_an_endpoints_device_is_not_taken_for_the_machines_device_of_that_name(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = NetworkInterface(LinuxInterfaceProvider(), {"name": "eth0", "index": 99_999})
+    monkeypatch.setitem(conf.ifaces, "eth0", other)
+    packets, _ = capture(fabric, "h0e0", seconds=0.2, count=1)
+    assert packets == ()
 
 
 @pytest.mark.root

@@ -105,6 +105,15 @@ def test_nothing_stays_of_a_maker_that_is_killed_in_the_middle(
     assert whatever_is_left() == []
 
 
+def test_hosts_for_storage_count_as_hosts(fabric_machine: None) -> None:
+    state.claim(state.FabricState(Plan(name=NAME, storage=2)))
+    try:
+        (standing,) = [fabric for fabric in leftovers.standing() if fabric.name == NAME]
+        assert standing.hosts == 4
+    finally:
+        leftovers.remove(NAME)
+
+
 def test_nothing_stays_though_the_file_is_lost(maker: subprocess.Popen[bytes]) -> None:
     wait_for_stage(maker, "FRR")
     maker.kill()

@@ -92,7 +92,7 @@ def test_the_largest_plan_has_addresses_for_everything() -> None:
         ({"hosts": 2, "tors": 4, "racks": 3, "spines": 1}, "racks: 3 is not possible; take 1 to 2"),
         ({"spines": 9}, "spines: 9 is not possible; take 0 to 8"),
         ({"hosts": 4, "tors": 6, "racks": 2, "spines": 1, "peer_link": True}, "joins the two ToRs of a rack"),
-        ({"impairments": (Impairment(-1, 0, spine=0),)}, "link: spine: this fabric has no spines"),
+        ({"impairments": (Impairment(-1, 0, spine=0),)}, "link: t0:spine0: this fabric has no spines"),
     ],
 )
 def test_what_cannot_be_made_is_refused_by_its_key(given_keys: dict[str, Any], said: str) -> None:

@@ -96,6 +96,21 @@ def test_no_quota_is_written_as_none(v2: GroupV2) -> None:
     assert v2.quota_cores == math.inf
 
 
+def test_limits_that_another_system_changed_are_set_again(v2: GroupV2) -> None:
+    v2.set_cpu_quota(0.25)
+    v2.set_memory_limit(8 * MIB)
+    assert not v2.keep_limits()
+    (v2.directories[0] / "cpu.max").write_text("70000 100000\n")
+    assert v2.keep_limits()
+    assert line(v2, "cpu.max") == "25000 100000"
+    v2.trap()
+    assert not v2.keep_limits()
+    (v2.directories[0] / "memory.high").write_text("max\n")
+    assert v2.keep_limits()
+    assert (line(v2, "memory.high"), v2.limit_bytes) == (str(8 * MIB), 8 * MIB)
+    assert not v2.keep_limits()
+
+
 def test_a_cpu_request_is_written_as_kubernetes_weight(v2: GroupV2) -> None:
     v2.set_cpu_request(0.5)
     assert line(v2, "cpu.weight") == "20"

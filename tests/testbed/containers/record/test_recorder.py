@@ -241,6 +241,14 @@ def test_processes_left_behind_end_with_their_command(
     assert leftovers(os.getpid()) == []
 
 
+@pytest.mark.root
+def test_a_command_that_the_kernel_killed_for_want_of_memory_is_noted(driver: V1 | V2) -> None:
+    spec = python("big", "bytearray(200 << 20)", memory_limit_bytes=50 << 20)
+    recording = record([spec], app="x", driver=driver)
+    assert recording.exit_codes == (-9,)
+    assert recording.notes[-1].startswith("The kernel killed 1 process of big for want of memory")
+
+
 @pytest.mark.slow
 @pytest.mark.root
 def test_missed_ticks_are_counted_noted_and_filled(driver: V1 | V2, monkeypatch: pytest.MonkeyPatch) -> None:

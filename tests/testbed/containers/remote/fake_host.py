@@ -96,6 +96,10 @@ class FakeGroup:
         self._check()
         return self.charged
 
+    def keep_limits(self) -> bool:
+        self._check()
+        return False
+
     def trap(self) -> FakeTrap:
         self.armed = self.armed or FakeTrap()
         return self.armed

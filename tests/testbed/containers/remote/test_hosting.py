@@ -125,7 +125,38 @@ def test_a_failing_command_is_started_again_and_one_that_is_done_leaves(state: P
     here.close()
 
 
-def test_an_ordered_restart_is_no_failure(state: Path) -> None:
+def test_a_command_that_is_done_does_not_start_again_when_the_controller_calls_again(
+    state: Path, tmp_path: Path
+) -> None:
+    here, _ = hosting(state)
+    marks = tmp_path / "marks"
+    wanted = commands(done=f"echo x >> {marks}")
+    here.converge(wanted, ())
+    here.carry_out(first_limits(["done"]), Report())
+    until(lambda: (here.supervise(time.monotonic()), not here.containers)[1], "it left")
+    assert here.converge(wanted, ()).complete
+    assert not here.containers
+    # Another command of this name, or the same one after it was not deployed, is a new one.
+    here.converge(commands(done=f"echo y >> {marks}"), ())
+    assert list(here.containers) == ["done"]
+    here.converge(wanted, ())
+    assert list(here.containers) == ["done"]
+    here.close()
+    assert marks.read_text() == "x\n"
+
+
+def test_a_command_that_fails_is_logged_with_its_exit_code(
+    state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, _ = hosting(state)
+    here.converge(commands(bad="exit 3"), ())
+    here.carry_out(first_limits(["bad"]), Report())
+    said = "container bad: its command ended with exit code 3; it starts again in 0 s"
+    until(lambda: (here.supervise(time.monotonic()), said in caplog.messages)[1], "it is logged")
+    here.close()
+
+
+def test_an_ordered_restart_is_no_failure(state: Path, caplog: pytest.LogCaptureFixture) -> None:
     here, _ = hosting(state)
     here.converge(commands(a="exec sleep 100"), ())
     here.carry_out(first_limits(["a"]), Report())
@@ -136,6 +167,7 @@ def test_an_ordered_restart_is_no_failure(state: Path) -> None:
         lambda: (here.supervise(time.monotonic()), here.containers["a"].group.pids() - before)[1],
         "runs again",
     )
+    assert caplog.messages == []
     here.close()
 
 
@@ -167,6 +199,32 @@ def test_an_attached_group_is_limited_and_gets_its_limits_back(state: Path, thei
     assert again.containers[0].quota_cores == 0.5
     here.carry_out(first_limits(["x"], cores=0.25), Report())
     assert quota_of(directory) == 0.25
+    here.close()
+    assert quota_of(directory) == float("inf")
+
+
+def test_limits_of_an_attached_group_that_another_system_changed_are_set_again(
+    state: Path, theirs, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory, wanted = theirs
+    here, _ = hosting(state)
+    here.converge(wanted, ())
+    here.carry_out(first_limits(["x"]), Report())
+    group = here.containers["x"].group
+    size = group.limit_bytes
+    here.supervise(time.monotonic())
+    assert caplog.messages == []
+    unified = (directory / "cpu.max").exists()
+    name, text = ("cpu.max", "70000 100000") if unified else ("cpu.cfs_quota_us", "70000")
+    (directory / name).write_text(text)
+    assert quota_of(directory) == 0.7
+    here.supervise(time.monotonic())
+    assert quota_of(directory) == 0.5
+    assert caplog.messages == [
+        f"container x: another system changed its limits; 0.5 cores and {size} bytes are set again"
+    ]
+    here.supervise(time.monotonic())
+    assert len(caplog.messages) == 1
     here.close()
     assert quota_of(directory) == float("inf")
 
