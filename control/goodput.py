@@ -179,7 +179,7 @@ def fit(steps: Steps) -> Speed:
     def losses(logs: Real, gamma: float, blunt: float) -> Real:
         """Return the losses of k points, float64[k]. logs: their six logarithms, float64[k, 6]."""
         values = np.maximum(np.exp(logs), LEAST)
-        guess = Speed(*values.T[..., None], gamma)
+        guess = Speed(*values.T[..., None], gamma=gamma)
         whole = _rms(guess.step_s(steps.machines, steps.gpus, steps.local) / steps.step_s, blunt)
         alone = _rms(guess.accumulate_s(steps.local[seen]) / computing[seen], blunt)
         growth = [
@@ -212,7 +212,7 @@ def fit(steps: Steps) -> Speed:
 
 def _speed(logs: Real, gamma: float) -> Speed:
     """Return the speed of six logarithms."""
-    return Speed(*np.maximum(np.exp(logs), LEAST).tolist(), gamma)
+    return Speed(*np.maximum(np.exp(logs), LEAST).tolist(), gamma=gamma)
 
 
 def _rms(ratio: Real, blunt: float) -> Real:
