@@ -11,7 +11,9 @@ Arguments may be arrays that broadcast. Batches and noise scales are in samples,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -178,13 +180,13 @@ def fit(steps: Steps) -> Speed:
 
     def losses(logs: Real, gamma: float, blunt: float) -> Real:
         """Return the losses of k points, float64[k]. logs: their six logarithms, float64[k, 6]."""
-        values = np.maximum(np.exp(logs), LEAST)
-        guess = Speed(*values.T[..., None], gamma=gamma)
+        points = np.maximum(np.exp(logs), LEAST)
+        guess = _speed(points.T[..., None], gamma)
         whole = _rms(guess.step_s(steps.machines, steps.gpus, steps.local) / steps.step_s, blunt)
         alone = _rms(guess.accumulate_s(steps.local[seen]) / computing[seen], blunt)
         growth = [
             (grow_n / n) ** 2 * across + (grow_r / r) ** 2 * inside
-            for n, grow_n, r, grow_r in values[:, 2:].tolist()
+            for n, grow_n, r, grow_r in points[:, 2:].tolist()
         ]
         return whole + alone + _GAMMA_WEIGHT * (gamma - 1) ** 2 + _GROWTH_WEIGHT * np.array(growth)
 
@@ -202,7 +204,7 @@ def fit(steps: Steps) -> Speed:
     for blunt in _BLUNT:
         ended = minimize(loss, values[moved], (blunt,), "L-BFGS-B", jac=True, bounds=limits)
         values[moved] = ended.x
-    found = _speed(values[:6], float(values[6]))
+    found = _speed(np.maximum(np.exp(values[:6]), LEAST).tolist(), float(values[6]))
     if across:
         return found
     # No step ran across machines.
@@ -210,9 +212,10 @@ def fit(steps: Steps) -> Speed:
     return replace(found, alpha_n=slower[0], beta_n=slower[1])
 
 
-def _speed(logs: Real, gamma: float) -> Speed:
-    """Return the speed of six logarithms."""
-    return Speed(*np.maximum(np.exp(logs), LEAST).tolist(), gamma=gamma)
+def _speed(coefficients: Iterable[Any], gamma: float) -> Speed:
+    """Return the speed of six coefficients: one, or float64[k, 1] for k at once."""
+    c, per_sample, n, grow_n, r, grow_r = coefficients
+    return Speed(c, per_sample, n, grow_n, r, grow_r, gamma)
 
 
 def _rms(ratio: Real, blunt: float) -> Real:
