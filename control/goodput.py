@@ -11,7 +11,9 @@ Arguments may be arrays that broadcast. Batches and noise scales are in samples,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +34,8 @@ _GAMMA_WEIGHT, _GROWTH_WEIGHT = 1e-3, 1e-2
 """Weights of the fit's preferences for a small gamma and for slow growth with the GPUs (adaptdl)."""
 _FIRST_GAMMA = 2.0
 """Value of gamma at which the fit begins. At its bound of 1 the optimiser would not leave it."""
+_DIFFERENCE = 1e-8
+"""Difference of a value from which a slope of the fit's loss is taken (SciPy)."""
 _BLUNT = (0.1, 0.01, 1e-4)
 """Errors below which the fit is smoothed, in turn: an RMS error has a kink at 0, where optimisers get
 stuck."""
@@ -170,18 +174,37 @@ def fit(steps: Steps) -> Speed:
         start[0] = np.log(mean_s / 2)
         bounds[0] = (start[0], start[0])
 
-    def loss(values: Real, blunt: float) -> float:
-        guess = _speed(values)
+    low, high = np.array([*bounds, (1.0, MOST_GAMMA)]).T
+    values = np.append(start, _FIRST_GAMMA)
+    moved = np.flatnonzero(low < high)
+
+    def losses(logs: Real, gamma: float, blunt: float) -> Real:
+        """Return the losses of k points, float64[k]. logs: their six logarithms, float64[k, 6]."""
+        points = np.maximum(np.exp(logs), LEAST)
+        guess = _speed(points.T[..., None], gamma)
         whole = _rms(guess.step_s(steps.machines, steps.gpus, steps.local) / steps.step_s, blunt)
         alone = _rms(guess.accumulate_s(steps.local[seen]) / computing[seen], blunt)
-        growth = (guess.beta_n / guess.alpha_n) ** 2 * across + (guess.beta_r / guess.alpha_r) ** 2 * inside
-        return whole + alone + _GAMMA_WEIGHT * (guess.gamma - 1) ** 2 + _GROWTH_WEIGHT * growth
+        growth = [
+            (grow_n / n) ** 2 * across + (grow_r / r) ** 2 * inside
+            for n, grow_n, r, grow_r in points[:, 2:].tolist()
+        ]
+        return whole + alone + _GAMMA_WEIGHT * (gamma - 1) ** 2 + _GROWTH_WEIGHT * np.array(growth)
 
-    values = np.append(start, _FIRST_GAMMA)
+    def loss(part: Real, blunt: float) -> tuple[float, Real]:
+        """Return the loss and its slopes by forward differences. part: the values that are not fixed."""
+        points = np.tile(values, (part.size + 1, 1))
+        points[:, moved] = part
+        points[1:, moved] += np.diag(np.where(part + _DIFFERENCE > high[moved], -_DIFFERENCE, _DIFFERENCE))
+        # Only the last point has another gamma.
+        told = losses(points[:-1, :6], float(points[0, 6]), blunt)
+        told = np.append(told, losses(points[-1:, :6], float(points[-1, 6]), blunt))
+        return float(told[0]), (told[1:] - told[0]) / (points[1:, moved].diagonal() - part)
+
+    limits = list(zip(low[moved], high[moved], strict=True))
     for blunt in _BLUNT:
-        limits = [*bounds, (1.0, MOST_GAMMA)]
-        values = minimize(loss, values, args=(blunt,), bounds=limits, method="L-BFGS-B").x
-    found = _speed(values)
+        ended = minimize(loss, values[moved], (blunt,), "L-BFGS-B", jac=True, bounds=limits)
+        values[moved] = ended.x
+    found = _speed(np.maximum(np.exp(values[:6]), LEAST).tolist(), float(values[6]))
     if across:
         return found
     # No step ran across machines.
@@ -189,14 +212,17 @@ def fit(steps: Steps) -> Speed:
     return replace(found, alpha_n=slower[0], beta_n=slower[1])
 
 
-def _speed(values: Real) -> Speed:
-    """Return the speed of six logarithms and gamma."""
-    c, per_sample, n, grow_n, r, grow_r = np.maximum(np.exp(values[:6]), LEAST).tolist()
-    return Speed(c, per_sample, n, grow_n, r, grow_r, float(values[6]))
+def _speed(coefficients: Iterable[Any], gamma: float) -> Speed:
+    """Return the speed of six coefficients: one, or float64[k, 1] for k at once."""
+    c, per_sample, n, grow_n, r, grow_r = coefficients
+    return Speed(c, per_sample, n, grow_n, r, grow_r, gamma)
 
 
-def _rms(ratio: Real, blunt: float) -> float:
-    return float(np.sqrt(np.mean(np.log(ratio) ** 2) + blunt**2)) if ratio.size else 0.0
+def _rms(ratio: Real, blunt: float) -> Real:
+    """Return float64[k]. ratio: float64[k, n]."""
+    if not ratio.size:
+        return np.zeros(len(ratio))
+    return np.asarray(np.sqrt(np.mean(np.log(ratio) ** 2, axis=1) + blunt**2))
 
 
 @dataclass(frozen=True, slots=True)

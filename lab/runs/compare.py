@@ -86,9 +86,9 @@ def comparison(runs: Sequence[Run]) -> pd.DataFrame:
             "seed": run.seed,
             "currency": kind.currency(run),
         }
-        | {key: run.metrics[key] for key in keys}
+        | {key: metrics[key] for key in keys}
         | {flag: key in run.censored for flag, key in bounds.items()}
-        for run, label in zip(runs, labels(runs), strict=True)
+        for run, label, metrics in zip(runs, labels(runs), (run.metrics for run in runs), strict=True)
     ]
     return pd.DataFrame(rows, columns=[*_HEAD, *keys, *bounds])
 

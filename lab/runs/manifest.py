@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import count
 from math import isnan
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -220,9 +221,11 @@ def completed(
 ) -> tuple[dict[str, Any], bytes]:
     """Return the manifest with its tables' SHA-256 and the bytes of all files of its run, and its text."""
     full: dict[str, Any] = {**manifest, "tables": sums, "bytes": 0}
-    while True:
-        text = (json.dumps(full, indent=1, allow_nan=False) + "\n").encode()
-        if full["bytes"] == table_bytes + len(text):
-            return full, text
-        # The number of bytes includes the digits of the number itself.
-        full["bytes"] = table_bytes + len(text)
+
+    def text() -> bytes:
+        return (json.dumps(full, indent=1, allow_nan=False) + "\n").encode()
+
+    # The number of bytes includes the digits of the number itself.
+    others = table_bytes + len(text()) - len("0")
+    full["bytes"] = next(others + digits for digits in count(1) if len(str(others + digits)) == digits)
+    return full, text()

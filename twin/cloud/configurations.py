@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ _USABLE = 0.9
 """Share of the memory that the allocator can fill without stalls."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Runs:
     """n runs, measured or to be predicted, with an array of length n per quantity.
 
@@ -126,8 +127,15 @@ class Runs:
 
     def groups(self, *names: str) -> Names:
         """Return a string for each run that joins its values of these quantities, [n]."""
-        columns = [getattr(self, name) for name in names]
-        return np.array(["|".join(map(str, row)) for row in zip(*columns, strict=True)], dtype=np.object_)
+        if names not in self._groups:
+            columns = [getattr(self, name) for name in names]
+            rows = ["|".join(map(str, row)) for row in zip(*columns, strict=True)]
+            self._groups[names] = np.array(rows, dtype=np.object_)
+        return self._groups[names]
+
+    @cached_property
+    def _groups(self) -> dict[tuple[str, ...], Names]:
+        return {}
 
     def least_s(self) -> Real:
         """Return the time of a step at the GPU's peak, s, float64[n]."""

@@ -103,44 +103,54 @@ _UNTOLD = float(np.log(2.0))
 
 
 def log_step_s(constants: Real, scores: Real, asked: Runs) -> Real:
-    """Return the logarithm of seconds per step up to a common constant, float64[n].
+    """Return the logarithm of seconds per step up to a common constant, float64[…, n].
 
-    constants: logarithms of _LAWS; scores: each run's own part of the slow-down of attention, float64[n].
+    constants: logarithms of _LAWS, float64[…, 9], with one overlap; scores: each run's own part of the
+    slow-down of attention, float64[…, n].
     """
-    exchange, latency, straggle, overlap = np.exp(constants[3:7])
+    exchange, latency, straggle, overlaps = _each(constants)[3:7]
+    overlap = overlaps.flat[0]
     computing = np.maximum(*_computing_s(constants, scores, asked))
     each, last = (exchange * volume for volume in _exchange_s(asked, latency))
-    micro = (computing**overlap + each**overlap) ** (1 / overlap)
-    final = (computing**overlap + (each + last) ** overlap) ** (1 / overlap)
+    alone = computing**overlap
+    micro = (alone + each**overlap) ** (1 / overlap)
+    final = (alone + (each + last) ** overlap) ** (1 / overlap)
     whole = (asked.accumulation - 1) * micro + final + asked.update_s()
     step: Real = whole * (1 + straggle * np.log2(asked.nodes))
     return np.log(step)
 
 
 def _computing_s(constants: Real, scores: Real, asked: Runs) -> tuple[Real, Real]:
-    """Return a micro-batch's time on the GPU, and its launches' time on the host, s, float64[n] each."""
-    half, narrow, attention, *_, again, launch = np.exp(constants)
+    """Return a micro-batch's time on the GPU, and its launches' time on the host, s, float64[…, n] each."""
+    half, narrow, attention, *_, again, launch = _each(constants)
     busy = _busy(half, narrow, asked.micro_tokens, asked.width, asked.flops / asked.memory_bytes_s)
     dense, score = asked.operations(np.where(asked.recompute, 8 * again, 6.0))
     computing = dense / asked.flops / busy + score / asked.flops_16 * attention * np.exp(scores)
     return computing, launch * asked.layers * np.where(asked.recompute, 4 / 3, 1)
 
 
-def _busy(half: float, narrow: float, tokens: ArrayLike, width: ArrayLike, ratio: ArrayLike) -> Real:
+def _each(constants: Real) -> Real:
+    """Return the constants one by one, float64[9, …, 1]."""
+    return np.moveaxis(np.exp(constants), -1, 0)[..., None]
+
+
+def _busy(
+    half: Real | float, narrow: Real | float, tokens: ArrayLike, width: ArrayLike, ratio: ArrayLike
+) -> Real:
     """Return the share of its peak at which a GPU works. ratio: FLOP/s over bytes/s of its memory."""
     needed = narrow * np.asarray(ratio, np.float64)
     size, wide = np.asarray(tokens, np.float64), np.asarray(width, np.float64)
     return np.asarray(size / (size + half) * wide / (wide + needed))
 
 
-def _exchange_s(asked: Runs, latency_s: float) -> tuple[Real, Real]:
-    """Return float64[n] twice: a micro-batch's time on the links, and the last one's additional time, s."""
+def _exchange_s(asked: Runs, latency_s: Real) -> tuple[Real, Real]:
+    """Return a micro-batch's time on the links, and the last one's additional time, s, float64[…, n] each."""
     full, none = asked.sharding == "full", asked.sharding == "none"
     wide = asked.nodes > 1
     slowest = np.where(wide, np.minimum(asked.link_bytes_s, asked.network_bytes_s), asked.link_bytes_s)
     # Each pass moves 16-bit parameters or gradients once around a ring, layer by layer.
     once = 2 * asked.parameters * (asked.gpus - 1) / asked.gpus / slowest
-    once += asked.layers * (asked.gpus - 1) * latency_s
+    once = once + asked.layers * (asked.gpus - 1) * latency_s
     return np.where(full, 3.0, np.where(none, 0.0, 1.0)) * once, np.where(
         full, 0.0, np.where(none, 2.0, 1.0)
     ) * once
@@ -227,24 +237,29 @@ def _fit(runs: Runs) -> _Fit:
     counts = [len(set(runs.groups(*names))) for names in _GROUPS]
     prior = np.array(list(_GROUPS.values()))
     spread, noise, known = prior.copy(), _NOISE, np.log(runs.step_s)
-    end = 1 + len(_LAWS)
+    end, overlap = 1 + len(_LAWS), 1 + list(_LAWS).index("overlap")
 
-    def told(point: Real) -> Real:
-        time: Real = point[0] + log_step_s(point[1:end], which @ point[end:], runs)
+    def told(points: Real) -> Real:
+        """Return float64[k, n]. points: float64[k, ·], all with one overlap."""
+        time: Real = points[:, :1] + log_step_s(points[:, 1:end], points[:, end:] @ which.T, runs)
         return time
 
     point, trust = usual.copy(), np.ones(len(runs))
-    point[0] = np.median(known - told(point))
+    point[0] = np.median(known - told(point[None])[0])
     weights = np.zeros(len(runs))
     for _ in range(_ROUNDS):
-        now = told(point)
-        slopes = np.column_stack([(told(point + step) - now) / 1e-5 for step in 1e-5 * np.eye(point.size)])
+        moved = np.vstack([point, point + 1e-5 * np.eye(point.size)])
+        other = moved[:, overlap] != point[overlap]
+        times = np.empty((len(moved), len(runs)))
+        times[~other], times[other] = told(moved[~other]), told(moved[other])
+        now = times[0]
+        slopes = np.ascontiguousarray(((times[1:] - now) / 1e-5).T)
         between = sum(s**2 * group for s, group in zip(spread, same, strict=True))
         inverse = np.linalg.inv(between + np.diag(noise**2 / trust))
         pull = slopes.T @ inverse
         move = np.linalg.solve(pull @ slopes + np.diag(sure), pull @ (known - now) - sure * (point - usual))
         point = point + np.clip(move, -1.0, 1.0)
-        left = known - told(point)
+        left = known - told(point[None])[0]
         weights = inverse @ left
         for at, group in enumerate(same):
             squares = spread[at] ** 4 * (weights @ group @ weights)

@@ -195,7 +195,7 @@ def test_a_policy_without_what_it_is_about_says_so(small, twinbed):
     def notes(*changes: str) -> set[str]:
         sets = (
             part
-            for change in ("policies=[gandiva, pollux, gavel-cost]", *changes)
+            for change in ("policies=[gandiva, pollux, gavel-cost]", "cluster.synthetic.count=3", *changes)
             for part in ("--set", change)
         )
         said = json.loads(twinbed("run", small, *sets, "--format", "json").out)["notes"]
