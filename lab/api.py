@@ -9,6 +9,7 @@ Heavy packages are imported when they are used. Charts need the extra `explorer`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -89,11 +90,9 @@ def record(
     except ValueError as error:
         raise ScenarioError(f"command {command!r}: {error}") from None
     request = words if isinstance(words, Request) else from_arguments(list(words), [], None)
-    if out is not None and Path(out).suffix == ".csv":
-        raise ScenarioError(
-            f"{out}: a recording is a Parquet file, as x.parquet; twinbed traces convert makes CSV of it"
-        )
     path = Path(out or f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
+    if path.suffix == ".csv":
+        raise ScenarioError(f"{path}: a recording is a .parquet file; twinbed traces convert makes CSV of it")
     job = identity(user, env, os.environ)
     with job.acting():
         check_place(path)
@@ -380,9 +379,7 @@ def advise(
     from control.advice.candidates import CANDIDATES
     from lab.ask.problems import validated
     from lab.cli.progress import Bar
-    from lab.containers.advise import table
-    from lab.containers.advise.advising import Wanted
-    from lab.containers.advise.advising import advise as make
+    from lab.containers.advise import advising, table
     from lab.containers.advise.histories import read
     from lab.containers.advise.rehearsal import Hosts
     from lab.containers.calibrate.values import load_calibration
@@ -390,7 +387,7 @@ def advise(
 
     if not traces:
         raise ScenarioError("advise: give at least one trace")
-    wanted = Wanted(
+    wanted = advising.Wanted(
         policies=tuple(dict.fromkeys(policies or CANDIDATES)),
         risk=risk,
         seeds=tuple(range(seeds)),
@@ -401,7 +398,7 @@ def advise(
     histories = [trace() if callable(trace) else read(str(trace), given) for trace in traces]
     stages = len({*wanted.policies, "current"}) + 2
     with Bar(len(histories) * stages, wanted=progress) as bar:
-        advice = make(histories, wanted, load_calibration().machine(), bar)
+        advice = advising.advise(histories, wanted, load_calibration().machine(), bar)
     return Advised(advice, table.result(advice), tuple(histories))
 
 
@@ -412,8 +409,6 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def _asked(scenario: Asked, settings: Settings) -> Scenario:
-    from copy import deepcopy
-
     from lab.ask.scenario import build, load, with_overrides
 
     if isinstance(scenario, Mapping):

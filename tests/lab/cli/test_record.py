@@ -117,7 +117,7 @@ def test_failures_are_one_line_and_exit_2(tmp_path, capfd):
 
 def test_a_recording_is_not_written_as_csv(tmp_path, capfd):
     assert call(["record", "--out", str(tmp_path / "a.csv"), "--", "true"]) == 2
-    assert "a.csv: a recording is a Parquet file" in capfd.readouterr().err
+    assert "a.csv: a recording is a .parquet file" in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -229,18 +229,6 @@ async def test_certificates_that_are_not_good_are_refused_counted_and_logged_onc
     assert "refused, certificate" in said[0].getMessage()
 
 
-async def test_a_controller_of_another_authority_is_named_with_the_cure(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    certificates.init(tmp_path / "other")
-    certificates.init(tmp_path / "ours")
-    async with cluster(tmp_path / "ours", deployment(agents=1)) as here:
-        await here.controller()
-        here.agent("a0", certificates.enroll(tmp_path / "other", "a0"))
-        cure = "its certificate is not valid here: enroll this agent at this controller"
-        await until(lambda: any(cure in said for said in caplog.messages), "said")
-
-
 async def test_a_client_without_tls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "WAIT_S", 0.2)
     async with cluster(tmp_path, deployment(agents=1)) as here:

@@ -1,4 +1,4 @@
-"""Revoked certificates: the lists, and what becomes of an agent that is connected."""
+"""Certificates that are revoked or of another authority: the lists, and what becomes of an agent."""
 
 from __future__ import annotations
 
@@ -133,3 +133,15 @@ async def test_an_agent_with_a_new_certificate_connects_anew_and_its_containers_
         await until(lambda: not agent.connected, "it showed the new certificate")
         assert set(controller.books.members) == ids
         assert not any(group.removed for group in here.hosts["a0"].place.groups.values())
+
+
+async def test_a_controller_of_another_authority_is_named_with_the_cure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificates.init(tmp_path / "other")
+    certificates.init(tmp_path / "ours")
+    async with cluster(tmp_path / "ours", deployment(agents=1)) as here:
+        await here.controller()
+        here.agent("a0", certificates.enroll(tmp_path / "other", "a0"))
+        cure = "its certificate is not valid here: enroll this agent at this controller"
+        await until(lambda: any(cure in said for said in caplog.messages), "said")
