@@ -66,11 +66,15 @@ def fault(
     from lab.fabric.real.impairments import ImpairmentFile, impairment
     from testbed.containers.interrupts import Interrupts
     from testbed.fabric import impairments
+    from twinbed import ScenarioError
 
     asked = {
         "link": link, "silent": silent, "one_way": one_way, "loss": loss, "delay": delay, "corrupt": corrupt,
         "flap": flap, "at": at, "for": lasts,
     }  # fmt: skip
+    if clear and (more := [key for key, value in asked.items() if value and key != "link"]):
+        option = more[0].replace("_", "-")
+        raise ScenarioError(f"testbed fault: --clear only repairs {link}; leave out --{option}")
     wanted = impairment(validated(ImpairmentFile, asked, "testbed fault"), "testbed fault: ")
     fabric = _loaded(name)
     if clear:

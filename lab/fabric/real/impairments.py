@@ -15,8 +15,9 @@ from lab.ask.times import duration_s
 from testbed.fabric.model import Impairment
 from twinbed import ScenarioError
 
+_NUMBER = "(0|[1-9][0-9]{0,3})"
 _LINK = re.compile(
-    r"h(?P<host>[0-9]{1,4}):tor(?P<tor>[0-9]{1,4})|t(?P<low>[0-9]{1,4}):spine(?P<spine>[0-9]{1,4})"
+    rf"h(?P<host>{_NUMBER}):tor(?P<tor>{_NUMBER})|t(?P<low>{_NUMBER}):spine(?P<spine>{_NUMBER})"
 )
 _PER_CENT = re.compile(r"(?P<number>[0-9]{1,3}(\.[0-9]{1,6})?)%")
 

@@ -337,8 +337,8 @@ def _notes(
     notes = []
     if escaped:
         notes.append(
-            f"{escaped} processes left the cgroup of their container: what they used outside is not "
-            "recorded, and they were ended with the recording."
+            f"{counted(escaped, 'process', 'processes')} left the container's cgroup: use outside it is "
+            "not recorded. All were ended with the recording."
         )
     if schedule.missed:
         notes.append(
@@ -346,8 +346,8 @@ def _notes(
             "used around them is spread evenly over the intervals that they separate."
         )
     notes += [
-        f"{container.outlived} processes of {container.spec.name} outlived its command and "
-        "were ended with it."
+        f"{counted(container.outlived, 'process', 'processes')} of {container.spec.name} outlived its "
+        "command and had to be ended."
         for container in containers
         if container.outlived
     ]

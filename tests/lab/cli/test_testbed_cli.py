@@ -315,6 +315,21 @@ def test_fault_breaks_a_link_until_it_is_cleared(twinbed, broken):
     assert [verb for verb, _ in broken[-3:]] == ["mend", "clear", "clear"]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("h0:tor1", "--clear", "--loss", "3%"), "--clear only repairs h0:tor1; leave out --loss"),
+        (("h0:tor1", "--clear", "--one-way", "out"), "leave out --one-way"),
+        (("h00:tor1",), "'h00:tor1' is no link"),
+    ],
+)
+def test_fault_ignores_no_option_and_no_digit(twinbed, broken, options, said):
+    failed = twinbed("testbed", "fault", *options)
+    assert failed.code == 2
+    assert said in failed.err
+    assert broken == []
+
+
 def test_fault_delays_and_corrupts_where_the_kernel_has_netem(twinbed, broken, monkeypatch):
     monkeypatch.setattr(fabric_doctor, "has_netem", lambda: True)
     options = ("--delay", "2ms", "--corrupt", "1%", "--loss", "3%")

@@ -171,7 +171,7 @@ def test_processes_that_left_are_counted_told_and_ended(
     job = identity(user, [], dict(os.environ)) if user else None
     recording = record([ContainerSpec("a", ("sh", "-c", script))], app="x", driver=driver, identity=job)
     assert recording.metadata["escaped_processes"] == "1"
-    assert "1 processes left the cgroup of their container" in recording.notes[0]
+    assert "1 process left the container's cgroup" in recording.notes[0]
     assert is_gone(int((tmp_path / "pid").read_text()))
     assert recording.exit_codes == (0,)
     assert leftovers(os.getpid()) == []

@@ -237,7 +237,7 @@ def test_processes_left_behind_end_with_their_command(
 ) -> None:
     recording = record([ContainerSpec("a", ("sh", "-c", "sleep 60 & exit 0"))], app="x", driver=driver)
     assert len(recording.present) < 100
-    assert recording.notes[-1] == "1 processes of a outlived its command and were ended with it."
+    assert recording.notes[-1] == "1 process of a outlived its command and had to be ended."
     assert leftovers(os.getpid()) == []
 
 
