@@ -20,22 +20,22 @@ help:
 	  '                (HEADLESS=1: start the explorer, check its health, stop it)' \
 	  'make test       lint, types, imports and every test (what needs root is skipped without it)' \
 	  'make test-fast  the quick tests only' \
-  'make test-vm    what only another kernel shows: boots Debian'"'"'s own in QEMU (as root; installs 0.7 GB once)' \
+	  'make test-vm    what only another kernel shows: boots Debian'"'"'s own in QEMU (as root; installs 0.7 GB once)' \
 	  'make test-faults   100 random faults of containers, and as many sequences of a fabric'"'"'s; 200 sequences of faults' \
 	  '                that overlap, of controller and agents (root, two hours; N=count SEQUENCES=count SEED=number)' \
 	  'make test-roce  a queue pair of soft RoCE between two VMs on a real fabric, through faults (root)' \
 	  'make fuzz       damaged input for every reader (FOR=seconds or CASES=number, SEED=number, READER=name)' \
 	  'make mutants    small changes of the code that a test must notice (NAMES='"'"'lab.runs.*'"'"' SAMPLE=most of a module SEED=number)' \
-  'make check      lint, types, imports' \
+	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
-  'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
+	  'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
   'make results-fabric   run the experiments T1-T5 and of fleets, and write docs/results/fabric.md (TWINBED_DATA=folder: beside public data, too)' \
 	  'make results-cloud   public and our own measurements, C1-F4, and docs/results/cloud.md (TWINBED_DATA=folder; 15 minutes)' \
 	  'make results-fidelity-containers   the twin against this machine (root; about three hours, continues where it was; PART=step MINUTES=most)' \
 	  'make results-fidelity-fabric   failover on a real fabric against the twin (root, FRR; about three hours, continues where it was; MINUTES=most)' \
 	  'make results-fidelity-cluster   schedulers on real training jobs and a real Slurm against the twin (root; an hour, continues where it was; MINUTES=most)' \
 	  'make site       build the documentation site into build/site, every link checked' \
-  'make clean      remove the environment and everything made by tests and builds'
+	  'make clean      remove the environment and everything made by tests and builds'
 
 setup: $(MARK)
 
