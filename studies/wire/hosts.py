@@ -71,6 +71,10 @@ class PretendedGroup:
         """Return the memory that each container always holds, bytes."""
         return _MEMORY_BYTES
 
+    def keep_limits(self) -> bool:
+        """Return False: no other system changes the limits."""
+        return False
+
     def trap(self) -> QuietTrap:
         """Return the group's trap."""
         self._trap = self._trap or QuietTrap()

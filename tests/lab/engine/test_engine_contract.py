@@ -51,11 +51,11 @@ def test_every_unit_ends_once_and_all_progress_is_told(engine):
 
 
 def test_an_engine_that_is_kept_has_the_same_workers_for_several_runs_and_none_is_left(apart):
-    children = multiprocessing.active_children()
+    children = {child.pid for child in multiprocessing.active_children()}
     with kept(apart, work.process) as engine:
         workers = [{*done(run(engine, [Unit(0)] * 8, work.process)).values()} for _ in range(2)]
     assert len(workers[0] | workers[1]) <= 2
-    assert multiprocessing.active_children() == children
+    assert {child.pid for child in multiprocessing.active_children()} <= children
 
 
 def test_a_failed_unit_says_why_and_the_others_end(engine):

@@ -69,7 +69,7 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
     for name, number in (("Hosts", "2"), ("Cores of each", "0.5")):
         page.get_by_role("spinbutton", name=name).fill(number)
         page.get_by_role("spinbutton", name=name).press("Enter")
-        expect(page.get_by_text("Give both, the number of hosts")).to_have_count(1 if name == "Hosts" else 0)
+        expect(page.get_by_text("Give both the number of hosts")).to_have_count(1 if name == "Hosts" else 0)
     expect(page).to_have_url(re.compile(r"advice_host_cores=0\.5&advice_hosts=2&advice_risk=4\.5"))
     press_run(page)
     expect(page.get_by_text("Hosts: 2 of 0.5 cores. Risk: 4.5 % of periods throttled")).to_be_visible()

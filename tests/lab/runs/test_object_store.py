@@ -344,7 +344,7 @@ def test_the_default_store_may_be_a_url(monkeypatch, tmp_path):
     monkeypatch.setenv("TWINBED_STORE", f"memory://runs/{tmp_path.name}")
     assert store_at().location == os.environ["TWINBED_STORE"]
     assert store_at(f"file://{tmp_path}/runs").location == str(tmp_path / "runs")
-    with pytest.raises(StoreError, match="a folder is needed here"):
+    with pytest.raises(StoreError, match="expected a folder, not a URL"):
         RunStore()
 
 

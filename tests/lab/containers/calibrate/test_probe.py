@@ -128,7 +128,7 @@ def test_overrides_replace_single_values():
         ("[program.visit_s]", "[program.visits]", "did you mean 'visit_s'?"),
         ('unit = "ratio"', 'unit = "s"', "program.dilation: unit: 's' is not 'ratio'"),
         ("[measured]", "[measured.x]\nvalue = 1", "measured.x.unit: missing"),
-        ("[measured]", "[measured]\nx = 1", "measured.x: Input should be a dictionary"),
+        ("[measured]", "[measured]\nx = 1", "measured.x: expected keys with values below it"),
         (
             "value = 2.0",
             "value = 2.0\nn = 3\np50 = -1.0",

@@ -75,7 +75,7 @@ def test_the_schema_is_published_as_it_is():
         ("/kubepods/burstable", "/kubepods/..", r"watch\.0\.parent: expected a path"),
         ("attach: /docker/abc", "attach: /docker/abc, command: x", "either command or attach"),
         ("attach: /docker/abc, ", "", "either command or attach"),
-        ("attach: /docker/abc", "container: /docker/abc", r"containers\.1\.container: .*given with attach"),
+        ("attach: /docker/abc", "container: /docker/abc", r"containers\.1\.container: .*give it as attach"),
         ("attach: /docker/abc", "container: lxc:db", r"containers\.1\.container: container 'lxc:db'"),
         ("attach: /docker/abc", "container: 'docker:a?b=c'", "is no name for docker"),
         ("attach: /docker/abc", "container: compose:db", "is no name for compose"),
