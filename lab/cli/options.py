@@ -249,7 +249,9 @@ def reader_options(texts: list[str] | None, fill: str | None) -> dict[str, str]:
 
 def names_in(text: str, option: str) -> list[str]:
     """Return the names of a text between commas. Raises ScenarioError if it has none. option: its option."""
-    if not (names := [part.strip() for part in text.split(",") if part.strip()]):
+    from twinbed.own import split
+
+    if not (names := [part for part in split(text) if part]):
         raise ScenarioError(f"{option} {text!r}: names nothing; give names with commas, or leave it out")
     return names
 

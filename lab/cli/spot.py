@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from control.market import POLICIES
-from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, positive
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, names_in, option, positive
 from lab.runs.formats import Column, Result
 from twinbed import ScenarioError
 
@@ -51,7 +51,6 @@ def spot(
     from lab.ask.times import duration_s
     from lab.cli.progress import Bar
     from lab.cloud.run import spot as comparing
-    from twinbed.own import split
 
     times_s = (
         duration_s(work, "--work"),
@@ -63,8 +62,7 @@ def spot(
         terms = Terms(*times_s, on_demand)
     except ScenarioError as error:
         raise ScenarioError(f"--deadline {deadline}: {error}") from None
-    if not (names := list(dict.fromkeys(name for name in split(policy) if name))):
-        raise ScenarioError(f"--policy {policy!r}: names nothing; give names with commas, or leave it out")
+    names = list(dict.fromkeys(names_in(policy, "--policy")))
     market = comparing.windows(trace, terms, spot_price, starts)
     with Bar(len(names), wanted=not no_progress) as bar:
         rows = comparing.compare(names, terms, market, bar)
