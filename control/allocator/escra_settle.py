@@ -97,7 +97,8 @@ def settle(
     ones = (1 << length) - 1
     # A loop for each array: the compiler then does several containers at once.
     if everyone:
-        books.unused[position, :count] = unused
+        for row in range(count):
+            books.unused[position, row] = unused[row]
         for row in range(count):
             books.flags[row] = ((np.int64(books.flags[row]) << 1) | throttled[row]) & 0xFFFFFFFF
         for row in range(count):

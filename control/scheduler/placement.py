@@ -151,10 +151,11 @@ def settle(
     """
     held = state.held
     row, server, gpus, whole = settled(
-        wanted, held.row, held.server, held.gpus, state.job, state.submit_s, state.gpus, state.together,
-        state.up, cluster.server_gpus, cluster.server_type, cluster.rack,
+        wanted, np.lexsort((state.job, state.submit_s, -state.gpus)), held.row, held.server, held.gpus,
+        state.gpus, state.together, state.up, cluster.server_gpus, cluster.server_type, cluster.rack,
     )  # fmt: skip
-    plan = Assignment(row, server, gpus)
+    order = np.lexsort((server, row))
+    plan = Assignment(row[order], server[order], gpus[order])
     if whole:
         return plan
     moved = _larger_first(cluster, state, wanted, held_type(cluster, state) == wanted)
@@ -163,11 +164,10 @@ def settle(
 
 def settled(
     wanted: Whole,
+    larger_first: Whole,
     held_row: Whole,
     held_server: Whole,
     held_gpus: Whole,
-    job: Whole,
-    submit_s: Real,
     gpus: Whole,
     together: Flags,
     up: Flags,
@@ -175,32 +175,28 @@ def settled(
     server_type: Whole,
     rack: Whole,
 ) -> tuple[Whole, Whole, Whole, bool]:
-    """Return the row, the server and the GPUs of each line, sorted by row and server, and whether all wanted
-    jobs have GPUs.
+    """Return the row, the server and the GPUs of each line, and whether all wanted jobs have GPUs.
 
-    A job that already runs on its type keeps its servers. The others are placed as by `Room.find`, larger
-    gangs first. The arguments are those of `settle`, and fields of State and Cluster.
+    A job that already runs on its type keeps its servers. The others are placed as by `Room.find`, in the
+    order of `larger_first`, which has all rows. The other arguments are those of `settle`, and fields of
+    State and Cluster. Sorting inside would take a compiler several seconds.
     """
     on = np.full(wanted.size, -1)
     for line in range(held_row.size):
         on[held_row[line]] = server_type[held_server[line]]
-    free = np.where(up, server_gpus, 0)
-    lines = [
-        (held_row[line], held_server[line], held_gpus[line])
-        for line in range(held_row.size)
-        if 0 <= wanted[held_row[line]] == on[held_row[line]]
-    ]
-    for _, server, taken in lines:
-        free[server] -= taken
-    fresh = [
-        (-gpus[row], submit_s[row], job[row], row)
-        for row in range(wanted.size)
-        if 0 <= wanted[row] != on[row]
-    ]
-    fresh.sort()
-    complete = True
-    for asks, _, _, row in fresh:
-        left, kind, best, largest, most = -asks, wanted[row], -1, 0, 0
+    free = server_gpus * up
+    made = np.empty((3, held_row.size + free.sum()), np.int64)
+    count, complete = 0, True
+    for line in range(held_row.size):
+        row, server, taken = held_row[line], held_server[line], held_gpus[line]
+        if 0 <= wanted[row] == on[row]:
+            made[0, count], made[1, count], made[2, count] = row, server, taken
+            free[server] -= taken
+            count += 1
+    for row in larger_first:
+        if wanted[row] < 0 or wanted[row] == on[row]:
+            continue
+        left, kind, best, largest, most = gpus[row], wanted[row], -1, 0, 0
         for server in range(free.size):
             if server_type[server] == kind:
                 largest = max(largest, server_gpus[server])
@@ -228,15 +224,12 @@ def settled(
                     if there and (best < 0 or free[server] > free[best]):
                         best = server
             taken = min(free[best], left)
-            lines.append((row, best, taken))
+            made[0, count], made[1, count], made[2, count] = row, best, taken
             free[best] -= taken
             left -= taken
+            count += 1
             best = -1
-    lines.sort()
-    made = np.empty((3, len(lines)), np.int64)
-    for line in range(len(lines)):
-        made[0, line], made[1, line], made[2, line] = lines[line]
-    return made[0], made[1], made[2], complete
+    return made[0, :count], made[1, :count], made[2, :count], complete
 
 
 def _larger_first(cluster: Cluster, state: State, wanted: Whole, stays: Flags) -> Assignment:

@@ -41,7 +41,7 @@ def kernel(function: _Function) -> _Function:
 
     Division by zero gives inf or NaN, as in NumPy.
     """
-    return cast(_Function, _widened(njit(cache=True, error_model="numpy")(function)))
+    return cast(_Function, _widened(njit(cache=True, error_model="numpy", no_cfunc_wrapper=True)(function)))
 
 
 @cache
@@ -51,7 +51,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     It is inlined into kernels that call it, and cached as long as its own file does not change.
     """
     return cast(
-        Callable[..., Any], _widened(njit(cache=True, error_model="numpy", forceinline=True)(function))
+        Callable[..., Any], _widened(njit(cache=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True)(function))
     )
 
 
@@ -85,7 +85,7 @@ def vectorised(function: _Function) -> _Function:
 def _compiled(
     function: _Function, forceinline: bool, *, nogil: bool = False, apart: bool = False
 ) -> _Function:
-    dispatcher = _widened(njit(error_model="numpy", forceinline=forceinline, nogil=nogil)(function))
+    dispatcher = _widened(njit(error_model="numpy", forceinline=forceinline, nogil=nogil, no_cfunc_wrapper=True)(function))
     dispatcher._cache = _FolderCache(function)  # type: ignore[no-untyped-call]
     if apart:
         dispatcher._compiler._customize_flags = _never_overlapping

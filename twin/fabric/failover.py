@@ -309,7 +309,8 @@ def _emit(
                 for last in range(uplinks):
                     if _used(tor_of, spines, one, h, u, pairs[pair, 1], last):
                         if count < len(rows):
-                            rows[count] = (k, pair, u, last, 0)
+                            rows[count, 0], rows[count, 1], rows[count, 2] = k, pair, u
+                            rows[count, 3], rows[count, 4] = last, 0
                         count += 1
         if into[k]:
             for at in range(first_destination[h], first_destination[h + 1]):
@@ -319,7 +320,8 @@ def _emit(
                     # A sender at the dead switch finds its own link dead, which is another row already.
                     if tor_of[s, first] != dead_tor[k] and _used(tor_of, spines, one, s, first, h, u):
                         if count < len(rows):
-                            rows[count] = (k, pair, first, u, 1)
+                            rows[count, 0], rows[count, 1], rows[count, 2] = k, pair, first
+                            rows[count, 3], rows[count, 4] = u, 1
                         count += 1
     return count
 

@@ -334,7 +334,8 @@ def _walk(
                     need += 1
                     if used == len(returns):
                         longer = np.zeros(2 * used)
-                        longer[:used] = returns
+                        for k in range(used):
+                            longer[k] = returns[k]
                         returns = longer
                     returns[used] = now_s + numbers.repair_s[cause]
                     used += 1
@@ -383,7 +384,8 @@ def _walk(
                         best, cost = tier, lost
                 spent_s[cause, _REWORK] += work - saved[best]
                 work = saved[best]
-                saved[:] = np.minimum(saved, work)
+                for tier in range(len(saved)):
+                    saved[tier] = min(saved[tier], work)
                 stage, done_s = _RESTORE, now_s + numbers.restore_s[best]
             elif rng.random() < start_fails:
                 stage, done_s = _REPLACE, now_s + times_s[3]

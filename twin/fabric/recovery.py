@@ -132,7 +132,8 @@ def _operation(
     came_s = np.full(ranks, start_s)  # arrival of what each rank sent in the step before
     comes_s = np.full(ranks, start_s)
     for step in range(steps.rounds):
-        comes_s[:] = came_s
+        for rank in range(ranks):
+            comes_s[rank] = came_s[rank]
         for rank in range(ranks):
             wire_s = steps.message_s
             if steps.shape == CHAIN:

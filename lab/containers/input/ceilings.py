@@ -56,7 +56,9 @@ def _largest_means(demand: Floats, width: int, highest: Floats) -> None:
         if end - at < 8:
             sums[:] = 0.0
         else:
-            part[:] = demand[at : at + 8]
+            for k in range(8):
+                for i in range(count):
+                    part[k, i] = demand[at + k, i]
             at += 8
             while at + 8 <= end:
                 for k in range(8):
