@@ -29,6 +29,9 @@ from control.scheduler import loops
 _RULES = {Path(inspect.getfile(rule)) for rule in (settle, grant, wait_s, loops)}
 """Files of `control` whose functions kernels contain."""
 
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
+"""Options of all kernels. Nothing calls a kernel from C, and the function for that takes time to compile."""
+
 _SHORTER = {types.int8, types.int16, types.int32, types.uint8, types.uint16, types.uint32}
 """Integers of fewer than 64 bits."""
 
@@ -41,7 +44,7 @@ def kernel(function: _Function) -> _Function:
 
     Division by zero gives inf or NaN, as in NumPy.
     """
-    return cast(_Function, _widened(njit(cache=True, error_model="numpy", no_cfunc_wrapper=True)(function)))
+    return cast(_Function, _widened(njit(cache=True, **_OPTIONS)(function)))
 
 
 @cache
@@ -50,9 +53,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It is inlined into kernels that call it, and cached as long as its own file does not change.
     """
-    return cast(
-        Callable[..., Any], _widened(njit(cache=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True)(function))
-    )
+    return cast(Callable[..., Any], _widened(njit(cache=True, forceinline=True, **_OPTIONS)(function)))
 
 
 def package_kernel(function: _Function) -> _Function:
@@ -85,7 +86,7 @@ def vectorised(function: _Function) -> _Function:
 def _compiled(
     function: _Function, forceinline: bool, *, nogil: bool = False, apart: bool = False
 ) -> _Function:
-    dispatcher = _widened(njit(error_model="numpy", forceinline=forceinline, nogil=nogil, no_cfunc_wrapper=True)(function))
+    dispatcher = _widened(njit(forceinline=forceinline, nogil=nogil, **_OPTIONS)(function))
     dispatcher._cache = _FolderCache(function)  # type: ignore[no-untyped-call]
     if apart:
         dispatcher._compiler._customize_flags = _never_overlapping

@@ -34,12 +34,10 @@ def test_a_job_keeps_its_servers_on_its_type_and_the_others_get_those_that_room_
     plan, held = room.plan(), before.held
     for function in (settled, compiled(settled)):
         *found, complete = function(
-            wanted, held.row, held.server, held.gpus, before.job, before.submit_s, before.gpus,
-            before.together, before.up, where.server_gpus, where.server_type, where.rack,
+            wanted, np.lexsort((before.job, before.submit_s, -before.gpus)), held.row, held.server, held.gpus,
+            before.gpus, before.together, before.up, where.server_gpus, where.server_type, where.rack,
         )  # fmt: skip
-        assert [column.tolist() for column in found] == [
-            plan.row.tolist(), plan.server.tolist(), plan.gpus.tolist(),
-        ]  # fmt: skip
+        assert sorted(zip(*found, strict=True)) == [*zip(plan.row, plan.server, plan.gpus, strict=True)]
         assert complete == all(placed)
 
 
