@@ -21,14 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.autothrottle_captain import Captain, CaptainRule
+from control.allocator.autothrottle_settle import CaptainBooks, CaptainNumbers, CaptainTable
 from control.allocator.autothrottle_tower import EVERYONE_BUSY, Tower, boundary
 from control.allocator.cap import CappedPolicy
-from control.allocator.model import NOTHING, Decision, Floats, PeriodStats, ServiceStats
+from control.allocator.model import NOTHING, Decision, Floats, Ids, PeriodStats, ServiceStats
 from control.allocator.ports import Given
 from control.allocator.roster import Index, Roster
 from control.allocator.usage import Interval
 from control.settings import check, parameter
 from twinbed import ScenarioError
+
+_NO_SLOTS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def captain_rule(s: AutothrottleSettings) -> CaptainRule:
 class Autothrottle(CappedPolicy):
     """Throttle targets follow the latency, and quotas follow the targets.
 
-    Implements `ports.Allocator` and `ports.ServiceAware`, which state the methods' contract.
+    Implements `ports.Allocator`, `ports.ServiceAware` and `ports.Tabled`, which state the methods' contract.
     """
 
     name = "autothrottle"
@@ -171,6 +174,31 @@ class Autothrottle(CappedPolicy):
         cores = np.minimum(wanted.cores, fleet.roster.host_cores[wanted.slots])
         changed = fleet.cpu.change(wanted.slots, cores)
         return Decision(cpu=fleet.cpu_limits(wanted.slots[changed], wanted.reason[changed]))
+
+    def table(self, ids: Ids, at_s: Floats, period_s: float) -> tuple[CaptainTable, int] | None:
+        """See `ports.Tabled`. The report at which containers are classified again needs `on_period`."""
+        fleet, rule = self._fleet, captain_rule(self.settings)
+        rows, slots = fleet.roster.find(ids)
+        own = type(self).on_period is Autothrottle.on_period
+        if not own or period_s != fleet.period_s or not isinstance(rows, slice):
+            return None
+        numbers = CaptainNumbers(
+            rule.alpha, rule.lowest, rule.highest, rule.window, fleet.cpu.least, period_s, bool(self.towers)
+        )
+        books = CaptainBooks(
+            self._captain.state, fleet.cpu.values, fleet.roster.host_cores, fleet.roster.app,
+            self._last_bytes.values, self._usage_s.values, self._seconds.values, self._quota_s.values,
+            self._quota_seconds.values, self._boundaries, self._targets, fleet.roster.cpu_limit_cores,
+        )  # fmt: skip
+        everyone = isinstance(slots, slice)
+        table = CaptainTable(numbers, books, _NO_SLOTS if isinstance(slots, slice) else slots, everyone)
+        return table, self._interval.before(at_s, period_s)
+
+    def memory_books(self) -> None:
+        """See `ports.Tabled`. Memory is not managed."""
+
+    def close(self, table: CaptainTable, reports: int) -> None:
+        """See `ports.Tabled`. The table's arrays are the books themselves."""
 
     def on_service(self, stats: ServiceStats) -> Decision:
         """Let each application's Tower learn from the last interval and set the targets of the next one."""

@@ -35,8 +35,10 @@ Memory per container: 4·M + 28 bytes (228 at M = 50).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from control.allocator.model import Flags, Floats, Reason, Reasons, Slots, reasons
 from control.allocator.roster import Index, Roster
@@ -70,6 +72,23 @@ class Wanted:
     reason: Reasons
 
 
+class CaptainState(NamedTuple):
+    """A Captain's arrays, by slot.
+
+    usage: the newest M usages, cores, float32[slots, M]. reported: number of reports, int64[slots]. periods,
+    throttled: number of periods, and of throttled ones, in the window, int16[slots]. margin: standard
+    deviations. lowered_from: quota before the last decision if it lowered the quota, else 0. Both are
+    float64[slots].
+    """
+
+    usage: NDArray[np.float32]
+    reported: NDArray[np.int64]
+    periods: NDArray[np.int16]
+    throttled: NDArray[np.int16]
+    margin: Floats
+    lowered_from: Floats
+
+
 class Captain:
     """The Captains of all containers of a roster, as arrays indexed by slot."""
 
@@ -82,6 +101,14 @@ class Captain:
         self.margin = roster.column(rule.margin, np.float64)
         self._lowered_from = roster.column(0.0, np.float64)
         """Quota before the last decision if it lowered the quota, else 0."""
+
+    @property
+    def state(self) -> CaptainState:
+        """The arrays, for a rule that changes them in place."""
+        columns = (
+            self._usage, self._reported, self._periods, self._throttled, self.margin, self._lowered_from,
+        )  # fmt: skip
+        return CaptainState(*(column.values for column in columns))
 
     def observe(self, slots: Index, throttled: Flags, usage_cores: Floats) -> None:
         """Take one period of distinct slots. throttled: bool[n]. usage_cores: CPU used, float64[n]."""
@@ -143,7 +170,7 @@ class Captain:
         # enough.
         most = self._usage.values[slots].max(axis=1)
         low = np.flatnonzero(~up & (most <= rule.highest * quota))
-        deviation = self._usage.values[slots[low]].std(axis=1, ddof=1, dtype=np.float64)
+        deviation = _deviation(self._usage.values[slots[low]])
         wanted[low] = most[low] + margin[low] * deviation
         down = np.zeros(len(slots), np.bool_)
         down[low] = wanted[low] <= rule.highest * quota[low]
@@ -151,3 +178,13 @@ class Captain:
         self._lowered_from.values[slots] = np.where(down, quota, 0.0)
         reason = np.where(down, Reason.BELOW_TARGET, np.where(up, Reason.ABOVE_TARGET, Reason.NONE))
         return wanted, reason.astype(np.uint8)
+
+
+def _deviation(usage: NDArray[np.float32]) -> Floats:
+    """Return each row's standard deviation, float64[n]. Sums go from left to right, as in
+    autothrottle_settle.py."""
+    length = usage.shape[1]
+    exact = usage.astype(np.float64)
+    apart = exact - exact.cumsum(axis=1)[:, -1:] / length
+    square: Floats = (apart * apart).cumsum(axis=1)[:, -1] / (length - 1)
+    return np.sqrt(square)

@@ -63,6 +63,11 @@ class CappedLimits:
         self._limits = roster.column(0.0, np.float64)
 
     @property
+    def least(self) -> float:
+        """Minimum of every member."""
+        return self._least
+
+    @property
     def values(self) -> Floats:
         """Limits, float64[size]; 0 where the slot is free. Do not write to it."""
         return self._limits.values[: self._roster.size]

@@ -20,6 +20,7 @@ from control.allocator.model import (
     Application,
     CpuLimits,
     Decision,
+    Floats,
     Ids,
     Join,
     MemoryLimits,
@@ -83,9 +84,10 @@ class Escra:
         """Run the CPU rule compiled from now on."""
         self._settle = self._cpu.settle = compiler(settle)
 
-    def table(self, ids: Ids, period_s: float) -> Table | None:
+    def table(self, ids: Ids, at_s: Floats, period_s: float) -> tuple[Table, int] | None:
         """See `ports.Tabled`."""
-        return self._cpu.table(ids, period_s) if type(self).on_period is Escra.on_period else None
+        table = self._cpu.table(ids, period_s) if type(self).on_period is Escra.on_period else None
+        return None if table is None else (table, len(at_s))
 
     def memory_books(self) -> MemoryBooks | None:
         """See `ports.Tabled`."""

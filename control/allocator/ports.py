@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from control.allocator.autothrottle_settle import CaptainTable
 from control.allocator.escra_memory_settle import MemoryBooks
 from control.allocator.escra_settle import Table
 from control.allocator.model import (
@@ -33,6 +34,9 @@ from control.allocator.model import (
     ServiceStats,
     Shrunk,
 )
+
+Tables = Table | CaptainTable
+"""What the rules of `Tabled` allocators work on."""
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Function → function with the same results, to the bit, that runs faster. Division by zero gives inf or
@@ -220,16 +224,19 @@ class Compilable(Protocol):
 
 
 @runtime_checkable
-class Tabled(Compilable, Protocol):
-    """A `Compilable` allocator that does nothing with a report except `escra_settle.settle`.
+class Tabled(Protocol):
+    """An allocator whose `on_period` does nothing with most reports except one rule over arrays:
+    `escra_settle.settle` for a `Table`, `autothrottle_settle.settle_captains` for a `CaptainTable`.
 
     A backend may then apply the rule to many reports in a row without calling the allocator in between, and
-    likewise the rules of memory.
+    likewise the rules of memory. Test for this interface with `isinstance`.
     """
 
-    def table(self, ids: Ids, period_s: float) -> Table | None:
-        """Return what the rule works on, for reports of the containers `ids`; None: call `on_period`
-        instead.
+    def table(self, ids: Ids, at_s: Floats, period_s: float) -> tuple[Tables, int] | None:
+        """Return what the rule works on, and how many of the coming reports need nothing else; None: call
+        `on_period` instead.
+
+        ids: the containers that report. at_s: float64[k], ascending, ends of the periods, s.
         """
         ...
 
@@ -239,7 +246,7 @@ class Tabled(Compilable, Protocol):
         """
         ...
 
-    def close(self, table: Table, reports: int) -> None:
+    def close(self, table: Any, reports: int) -> None:
         """Record that the rule was applied to `reports` reports through the table."""
         ...
 

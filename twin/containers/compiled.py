@@ -21,12 +21,13 @@ from typing import Any, TypeVar, cast
 from numba import njit
 from numba.core import caching, types
 
+from control.allocator.autothrottle_settle import settle_captains
 from control.allocator.backoff import wait_s
 from control.allocator.escra_memory_settle import grant
 from control.allocator.escra_settle import settle
 from control.scheduler import loops
 
-_RULES = {Path(inspect.getfile(rule)) for rule in (settle, grant, wait_s, loops)}
+_RULES = {Path(inspect.getfile(rule)) for rule in (settle, settle_captains, grant, wait_s, loops)}
 """Files of `control` whose functions kernels contain."""
 
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}

@@ -10,13 +10,15 @@ get many periods at once while they decide nothing, and `ports.Tabled` ones, who
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import overload
 
+from control.allocator.autothrottle_settle import settle_captains
 from control.allocator.escra_settle import EscraBooks, Rule, Table, settle
 from control.allocator.model import History, Ids
-from control.allocator.ports import Allocator, Patient, Tabled
+from control.allocator.ports import Allocator, Patient, Tabled, Tables
 from twin.containers import cfs
 from twin.containers.asking import Requests
 from twin.containers.cfs import Bytes8, Fleet, Report, Rows, Whole
@@ -41,6 +43,7 @@ _LEAST_PERIODS = 3
 """Fewest periods for which a pass costs less than the periods one by one."""
 
 _settle = compiled(settle)
+_settle_captains = compiled(settle_captains)
 
 
 Notes = tuple[Floats, Columns, Bytes8, Whole]
@@ -80,6 +83,8 @@ class _Room(NamedTuple):
 
     quota: Floats
     unused: Floats
+    usage: Floats
+    memory: Whole
     throttled: cfs.Flags
     rows: Whole
     ids: Ids
@@ -149,8 +154,9 @@ class Leaps:
         shape = (0 if self._patient is None else self._most, count)
         self._told = _Told(np.empty(shape), np.empty(shape, np.int64))
         self._room = _Room(
-            np.empty(count), np.empty(count), np.empty(count, np.bool_), np.empty(count, np.int64),
-            np.empty(count, np.int64), np.empty(count), np.empty(count, np.uint8),
+            np.empty(count), np.empty(count), np.empty(count), np.empty(count, np.int64),
+            np.empty(count, np.bool_), np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count),
+            np.empty(count, np.uint8),
         )  # fmt: skip
 
     def run(
@@ -179,13 +185,14 @@ class Leaps:
         if most >= _LEAST_PERIODS and ids.size:
             most = _reach(at.now_s, at.row, most, clock, at.last_arrival_s, until_s, self._times)
         ends_s: Floats = np.arange(at.row + 1.0, at.row + most + 1.0) * clock.period_s
-        table: Table | None = _NO_TABLE
+        table: Tables | None = _NO_TABLE
         if most < _LEAST_PERIODS or not ids.size:
             return None
         if self._patient is not None:
             most = min(most, self._patient.quiet_reports(ends_s, clock.period_s))
         elif self._tabled is not None:
-            table = self._tabled.table(ids, clock.period_s)
+            table, reports = self._tabled.table(ids, ends_s, clock.period_s) or (None, 0)
+            most = min(most, reports)
         if most < _LEAST_PERIODS or table is None:
             # The policy is about to decide, or decides at every report. Asking the policy takes time, too.
             self._next_row = at.row + _LEAST_PERIODS
@@ -283,7 +290,7 @@ def _run(
     held: Floats,
     told: _Told,
     deciding: bool,
-    table: Table,
+    table: Tables,
     in_order: bool,
     columns: Columns,
     ids: Ids,
@@ -300,7 +307,7 @@ def _run(
     Returns (periods run, columns over their memory limit in the last, quotas changed). A negative
     second number is as in `end_period`. A negative last number means that a report was not a number.
     """
-    position, length, changed = table.position, len(table.books.unused), 0
+    changed = 0
     for k in range(most):
         row, start_s = first + k + 1 - begin, (first + k + 1) * clock.period_s
         if k > 0 and memory.handled and not has_room(memory):
@@ -310,20 +317,7 @@ def _run(
                 told.usage_cores[k, i] = report.usage_cores[i]
                 told.memory_bytes[k, i] = report.memory_bytes[i]
         if deciding:
-            count = len(columns)
-            quota, unused, throttled = report.quota_cores, report.unused_cores, report.throttled
-            if not in_order:
-                quota, unused, throttled = room.quota[:count], room.unused[:count], room.throttled[:count]
-                for j in range(count):
-                    quota[j] = report.quota_cores[columns[j]]
-                    unused[j] = report.unused_cores[columns[j]]
-                    throttled[j] = report.throttled[columns[j]]
-            if table.everyone:
-                position = (position + 1) % length
-            decided = _settle(
-                table.rule, table.books, position, table.slots, table.everyone, quota, unused,
-                throttled, room.rows, room.cores, room.reasons,
-            )  # fmt: skip
+            decided = _applied(table, k, report, in_order, columns, room)
             if decided < 0:
                 return k, 0, -1
             if decided > 0:
@@ -364,6 +358,55 @@ def _run(
             if not handled:
                 return k + 1, found, changed
     return most, 0, changed
+
+
+def _applied(
+    table: Tables, number: int, report: Report, in_order: bool, columns: Columns, room: _Room
+) -> int:
+    """Apply a table's rule to its report `number`, and return as the rule does. The types choose the rule."""
+    rule = _settled if isinstance(table, Table) else _settled_captains
+    return int(rule(table, number, report, in_order, columns, room))
+
+
+@overload(_applied, jit_options={"error_model": "numpy"})
+def _rule_of(table: Any, number: Any, report: Any, in_order: Any, columns: Any, room: Any) -> Any:  # noqa: ARG001 - as above
+    return _settled if issubclass(table.instance_class, Table) else _settled_captains
+
+
+def _settled(table: Any, number: Any, report: Any, in_order: Any, columns: Any, room: Any) -> Any:
+    quota, unused, throttled = report.quota_cores, report.unused_cores, report.throttled
+    if not in_order:
+        count = len(columns)
+        quota, unused, throttled = room.quota[:count], room.unused[:count], room.throttled[:count]
+        for j in range(count):
+            quota[j] = report.quota_cores[columns[j]]
+            unused[j] = report.unused_cores[columns[j]]
+            throttled[j] = report.throttled[columns[j]]
+    position = table.position
+    if table.everyone:
+        position = (position + number + 1) % len(table.books.unused)
+    return _settle(
+        table.rule, table.books, position, table.slots, table.everyone, quota, unused, throttled, room.rows,
+        room.cores, room.reasons,
+    )  # fmt: skip
+
+
+def _settled_captains(table: Any, number: Any, report: Any, in_order: Any, columns: Any, room: Any) -> Any:  # noqa: ARG001 - as above
+    quota, usage, memory = report.quota_cores, report.usage_cores, report.memory_bytes
+    throttled = report.throttled
+    if not in_order:
+        count = len(columns)
+        quota, usage, memory = room.quota[:count], room.usage[:count], room.memory[:count]
+        throttled = room.throttled[:count]
+        for j in range(count):
+            quota[j] = report.quota_cores[columns[j]]
+            usage[j] = report.usage_cores[columns[j]]
+            memory[j] = report.memory_bytes[columns[j]]
+            throttled[j] = report.throttled[columns[j]]
+    return _settle_captains(
+        table.numbers, table.books, table.slots, table.everyone, quota, usage, memory, throttled, room.rows,
+        room.cores, room.reasons,
+    )  # fmt: skip
 
 
 _NO_TABLE = Table(

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.allocator.autopilot import Autopilot, AutopilotSettings
+from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import Application
 from control.allocator.periodic import PeriodicPolicy
@@ -35,6 +36,9 @@ POLICIES = {
     "vpa": lambda: Vpa(VpaSettings(update_interval_s=3.0, sample_interval_s=1.0, min_restart_interval_s=1.0)),
     "vpa in place": lambda: Vpa(VpaSettings(update_mode="in_place", update_interval_s=2.0)),
     "autopilot": lambda: Autopilot(AutopilotSettings(update_interval_s=2.5, sample_interval_s=0.7)),
+    "autothrottle": lambda: Autothrottle(
+        AutothrottleSettings(target_busy=0.1, target_idle=0.0, tower_interval_s=4.0, window=4, history=9)
+    ),
     "own": lambda: Mine(interval_s=1.5),
 }
 
@@ -175,7 +179,7 @@ def test_passes_begin_where_a_container_is_at_its_limit(monkeypatch):
     assert leapt.asked < plain.asked / 20
 
 
-@pytest.mark.parametrize("name", ["escra", "static", "vpa", "autopilot"])
+@pytest.mark.parametrize("name", ["escra", "static", "vpa", "autopilot", "autothrottle"])
 def test_the_policies_that_ship_leap(monkeypatch, name):
     """Otherwise the test above would compare a thing with itself."""
     workload = load(1, 600, 3, come_and_go=False, shared=False)
