@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli.exporting import MetricsOption, Place, place, served
-from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, write
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option, write
 from lab.runs.formats import Column, Result
 from twinbed import ScenarioError
 from twinbed.text import printable
@@ -56,6 +56,7 @@ def enroll(
     out: Annotated[Path | None, option("FILE", "File to write. Default: NAME.pem in this folder.")] = None,
     pki: PkiOption = DEFAULT_PKI,
     days: DaysOption = 365,
+    replace: Annotated[bool, flag("--replace", "Replace FILE if it exists.")] = False,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
@@ -67,6 +68,8 @@ def enroll(
     from testbed.containers.remote import certificates, revocations
 
     path = out or Path(f"{name}.pem")
+    if path.exists() and not replace:
+        raise ScenarioError(f"{path}: exists already; name another file with --out, or use --replace")
     identity = certificates.enroll(pki, name, days=days)
     serial = certificates.serial_of(identity.certificate)
     revocations.note_issued(pki, name, serial)

@@ -53,6 +53,18 @@ def test_a_certificate_goes_from_the_controller_to_the_host(pki, tmp_path, capsy
     assert "--metrics x: expected PORT" in refused(capsys, *run, "10.0.0.1:7117", "--metrics", "x")
 
 
+def test_enrolling_keeps_a_file_that_exists_and_issues_nothing(pki, tmp_path, capsys):
+    bundle = tmp_path / "h1.pem"
+    bundle.write_text("a key that nobody has elsewhere")
+    enroll = ("controller", "enroll", "h1", "--pki", pki, "--out", bundle)
+    said = refused(capsys, *enroll)
+    assert f"{bundle}: exists already; name another file with --out, or use --replace" in said
+    assert bundle.read_text() == "a key that nobody has elsewhere"
+    assert "h1: no agent with a certificate of" in refused(capsys, "controller", "revoke", "h1", "--pki", pki)
+    assert call([str(each) for each in (*enroll, "--replace")]) == 0
+    assert certificates.load(bundle).name == "h1"
+
+
 def test_the_controllers_own_certificate_is_no_agents(pki, capsys):
     assert "the controller's own" in refused(capsys, "agent", "enroll", pki / "server.pem")
 
@@ -89,7 +101,7 @@ def test_revoking_needs_an_agent_that_was_enrolled(pki, tmp_path, capsys):
     enroll = ["controller", "enroll", "h1", "--pki", str(pki), "--out", str(tmp_path / "h1.pem")]
     assert call(enroll) == 0
     capsys.readouterr()
-    assert call([*enroll, "--format", "json"]) == 0
+    assert call([*enroll, "--replace", "--format", "json"]) == 0
     serial = json.loads(capsys.readouterr().out)["rows"][0]["serial"]
     assert call(["controller", "revoke", serial, "--pki", str(pki)]) == 0
     assert f"revoked certificates of {serial}: 1" in capsys.readouterr().out
