@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -172,9 +172,9 @@ def up(
                 raise typer.BadParameter(f"--topo decides {key}; leave out the option for it")
             options[key] = options[key] if value is None else value
         names = (*read_topo.hosts, *read_topo.tors, *read_topo.spines)
-    wanted = plan(file, options, topo)
+    wanted = replace(plan(file, options, topo), names=names)
     fabric = make(wanted, lasting=True, progress=_teller(wanted=not no_progress))
-    emit(_endpoints(fabric, names), form)
+    emit(_endpoints(fabric), form)
 
 
 @app.command("capture")
@@ -199,8 +199,10 @@ def capture(
     from testbed.fabric.capture import capture as run_capture
     from testbed.fabric.up import load
 
+    fabric = load(name)
+    testbed_fabric.tell_names(fabric, place)
     _teller(wanted=not no_progress)(f"capturing at {place} for up to {seconds:g} s")
-    packets, others = run_capture(load(name), place, seconds=seconds, count=count, out=out)
+    packets, others = run_capture(fabric, place, seconds=seconds, count=count, out=out)
     rows = tuple({**asdict(packet), "at_ms": packet.at_s * 1e3} for packet in packets)
     notes = (f"{counted(len(rows), 'packet')} decoded, {others:,} of other protocols.",)
     used = [column for column in _PACKET if any(row[column.key] is not None for row in rows)]
@@ -279,8 +281,8 @@ def _teller(*, wanted: bool) -> Callable[[str], None]:
     return lambda what: typer.echo(f"{printable(what)} …", err=True)
 
 
-def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
-    """Return the table of a fabric's endpoints. names: the user's topology's names of hosts, ToRs, spines."""
+def _endpoints(fabric: Fabric) -> Result:
+    """Return the table of a fabric's endpoints."""
     rows: tuple[Record, ...] = tuple(
         {
             "endpoint": end.namespace,
@@ -299,9 +301,8 @@ def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
         f"Run something there: sudo nsenter --net=/run/netns/{first} COMMAND",
         f"Remove it: sudo twinbed testbed down --name {fabric.plan.name}",
     )
-    own = [host.namespace for host in fabric.hosts if not host.storage]
-    own += [switch.namespace for switch in fabric.switches]
-    notes += tuple(f"{name} is {place}." for name, place in zip(names, own, strict=bool(names)))
+    prefix = fabric.hosts[0].namespace.rpartition("-")[0]
+    notes += tuple(f"{name} is {prefix}-{node}." for node, name in fabric.own_names.items())
     return Result(_ENDPOINTS, rows, notes=notes)
 
 

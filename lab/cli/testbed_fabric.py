@@ -5,6 +5,7 @@ For: these verbs. Not for: breaking (testbed.fabric.faults), or the testbed's ot
 
 from __future__ import annotations
 
+import re
 from shutil import which
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from testbed.fabric.model import Fabric
 
 _CORRUPT, _CORRUPTED = "--corrupt", "1%"
+_NODE = re.compile(r"\b(h|t|s|tor|spine|host)([0-9]+)")
 
 
 class Fault(TyperCommand):
@@ -77,6 +79,7 @@ def fault(
         raise ScenarioError(f"testbed fault: --clear only repairs {link}; leave out --{option}")
     wanted = impairment(validated(ImpairmentFile, asked, "testbed fault"), "testbed fault: ")
     fabric = _loaded(name)
+    tell_names(fabric, link)
     if clear:
         impairments.end(fabric, wanted)
         return
@@ -99,7 +102,9 @@ def run_inside(
     from testbed.fabric.links import popen_in
     from twinbed import BackendError
 
-    namespace, _ = devices_at(_loaded(name), place)
+    fabric = _loaded(name)
+    namespace, _ = devices_at(fabric, place)
+    tell_names(fabric, place)
     if which(command[0]) is None:
         raise BackendError(f"{command[0]}: this machine has no such command")
     process = popen_in(namespace, command, stdin=None)
@@ -135,7 +140,20 @@ def diagram(fabric: Fabric) -> str:
             lines.append(
                 f"  h{host.index} ---|{end.representor}| {part}([{part} {end.address} VNI {end.vni}])"
             )
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    for node, own in fabric.own_names.items():
+        text = text.replace(f"[{node}]", f"[{node} is {own}]")
+    return text
+
+
+def tell_names(fabric: Fabric, place: str) -> None:
+    """Say on standard error which nodes of the user's own topology a place or a link names, if their names
+    differ."""
+    own = fabric.own_names
+    nodes = (f"{kind[0]}{index}" for kind, index in _NODE.findall(place))
+    said = [f"{node} is {own[node]} of your topology" for node in nodes if own.get(node, node) != node]
+    if said:
+        typer.echo(f"{', '.join(said)}; twinbed testbed graph shows all names", err=True)
 
 
 def _loaded(name: str) -> Fabric:

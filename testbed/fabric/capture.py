@@ -121,7 +121,9 @@ def devices_at(fabric: Fabric, place: str) -> tuple[str, tuple[str, ...]]:
             nodes[f"h{router.index}e{number}"] = end.namespace, (end.device,)
     node, _, device = place.partition(":")
     if node not in nodes:
-        raise ScenarioError(f"place: fabric {fabric.plan.name} has no {node!r}; it has {', '.join(nodes)}")
+        own = fabric.own_names
+        there = (f"{each} ({own[each]})" if each in own else each for each in nodes)
+        raise ScenarioError(f"place: fabric {fabric.plan.name} has no {node!r}; it has {', '.join(there)}")
     namespace, devices = nodes[node]
     if not device:
         return namespace, devices

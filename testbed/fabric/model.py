@@ -106,6 +106,7 @@ class Plan:
     bfd_plane: whether our own process behind bfdd handles BFD's packets and timers in hosts and ToRs.
     rto_min_s: TCP's smallest retransmission timeout on the applications' routes, s (None: the kernel's 0.2).
     impairments: impairments of links. Their times count from the fabric's convergence.
+    names: names of the hosts, ToRs and spines in the user's own topology; empty without one.
     """
 
     name: str = "fabric"
@@ -126,6 +127,7 @@ class Plan:
     impairments: tuple[Impairment, ...] = ()
     racks: int = 1
     spines: int = 0
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # `run-…` would look like a container's network (testbed.containers.ownership).
@@ -300,6 +302,14 @@ class Fabric:
     def switches(self) -> tuple[Tor, ...]:
         """All ToRs and spines."""
         return (*self.tors, *self.spines)
+
+    @property
+    def own_names(self) -> dict[str, str]:
+        """Name in the user's topology of each node, by the node's name here, as h0, t0 and s0."""
+        namespaces = [host.namespace for host in self.hosts if not host.storage]
+        namespaces += [switch.namespace for switch in self.switches]
+        here = (namespace.rpartition("-")[2] for namespace in namespaces)
+        return dict(zip(here, self.plan.names, strict=bool(self.plan.names)))
 
     @property
     def fast_paths(self) -> tuple[Host | Tor, ...]:

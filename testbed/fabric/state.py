@@ -79,7 +79,7 @@ def read(name: str) -> FabricState:
         written = json.loads(path.read_text())
         plan = written["plan"]
         impaired = (Impairment(**written) for written in plan["impairments"])
-        plan |= {"tenants": tuple(plan["tenants"]), "impairments": tuple(impaired)}
+        plan |= {key: tuple(plan[key]) for key in ("tenants", "names")} | {"impairments": tuple(impaired)}
         return FabricState(Plan(**{**plan, "bfd": BfdTimers(**plan["bfd"])}), written["lasting"])
     except PermissionError as error:
         raise BackendError(f"{path}: cannot be read ({error.strerror}); run as root") from error

@@ -180,7 +180,8 @@ def test_up_takes_a_users_own_topology_and_says_which_node_is_which(twinbed, tmp
     (tmp_path / "mine.py").write_text(TOPO)
     spec = f"{tmp_path / 'mine.py'}:Mine"
     shown = twinbed("testbed", "up", "--topo", spec, "--name", "lab1")
-    assert made == [Plan("lab1", hosts=3, tors=2, rate_bps=1e8)]
+    names = ("a", "b", "c", "left", "right")
+    assert made == [Plan("lab1", hosts=3, tors=2, rate_bps=1e8, names=names)]
     assert "c is tb-lab1-h2." in shown.out
     assert "right is tb-lab1-t1." in shown.out
     assert "--topo decides hosts" in twinbed("testbed", "up", "--topo", spec, "--hosts", 3).refused
@@ -194,8 +195,26 @@ def test_a_topology_has_the_tenants_and_storage_of_a_plan_beside_it(twinbed, tmp
     (tmp_path / "mine.py").write_text(TOPO)
     (tmp_path / "plan.yaml").write_text("tenants: [7, 8]\nstorage: 1\n")
     shown = twinbed("testbed", "up", tmp_path / "plan.yaml", "--topo", f"{tmp_path / 'mine.py'}:Mine")
-    assert made == [Plan(hosts=3, tors=2, rate_bps=1e8, tenants=(7, 8), storage=1)]
+    names = ("a", "b", "c", "left", "right")
+    assert made == [Plan(hosts=3, tors=2, rate_bps=1e8, tenants=(7, 8), storage=1, names=names)]
     assert "right is tb-fabric-t1." in shown.out
+
+
+def test_verbs_say_which_node_of_a_users_own_topology_a_place_is(twinbed, broken, monkeypatch):
+    """Mininet counts hosts and switches from 1, so its h1 is not the fabric's."""
+    plan = Plan(hosts=2, tors=2, storage=1, names=("h1", "h2", "s1", "s2"))
+    monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(plan))
+    monkeypatch.setattr(fabric_capture, "capture", lambda *_, **__: ((), 0))
+    shown = twinbed("testbed", "graph").out
+    assert "t1[t1 is s2] ---|tor1| h0[h0 is h1]" in shown
+    assert "h2[(h2 storage)]" in shown
+    all_names = "; twinbed testbed graph shows all names\n"
+    both = "h1 is h2 of your topology, t0 is s1 of your topology"
+    assert twinbed("testbed", "fault", "h1:tor0").err == both + all_names
+    assert twinbed("testbed", "capture", "h1e0").err == "h1 is h2 of your topology" + all_names
+    assert twinbed("testbed", "capture", "h2").err == ""
+    said = twinbed("testbed", "exec", "s1", "--", "true").refused
+    assert said.endswith("has no 's1'; it has h0 (h1), h0e0, h1 (h2), h1e0, h2, h2e0, t0 (s1), t1 (s2)")
 
 
 def test_capture_shows_the_columns_that_the_packets_have(twinbed, fabrics, monkeypatch):
