@@ -138,6 +138,16 @@ class HostedContainer:
         assert self.group is not None
         self.limit_bytes = self.group.set_memory_limit(limit_bytes)
 
+    def keep_limits(self) -> bool:
+        """Set an attached container's limits again if another system changed them; return whether it had.
+        Raises as write_quota does."""
+        group = self.group
+        if not self.attached or group is None or not self.limited or not group.keep_limits():
+            return False
+        if group.limit_bytes > self.limit_bytes:
+            self.wanted_bytes, self.limit_bytes = self.limit_bytes, group.limit_bytes
+        return True
+
     def watch(self, *, traps_oom: bool) -> None:
         """Count the OOM killer's victims from now on, and arm the trap where it is wanted. Raises
         GroupGoneError, and BackendError if the kernel has no trap."""

@@ -34,7 +34,7 @@ from testbed.containers.host.hosted import HostedContainer
 from testbed.containers.host.life import AWAKE, NEVER_NS, NS, State
 from testbed.containers.host.records import RunRecord
 from testbed.containers.host.wakeups import Wakeups
-from testbed.containers.ports import TelemetrySource
+from testbed.containers.ports import GroupGoneError, TelemetrySource
 from twinbed import BackendError, InvariantError, TwinbedError
 
 STARTUP_TIMEOUT_S = 120.0
@@ -136,6 +136,7 @@ class ControlLoop:
         row_ended = self._record.advance(now_ns)
         if row_ended:
             self.executor.look_for_kills()
+            self._keep_limits()
         for handler in ready:
             handler()
         if self._held:
@@ -167,6 +168,17 @@ class ControlLoop:
             self._chores_ns = now_ns + _CHORES_NS
             self.executor.try_again()
             self._look_again()
+
+    def _keep_limits(self) -> None:
+        """Set limits of attached containers again that another system changed."""
+        for container in self._fleet.containers:
+            try:
+                if container.keep_limits():
+                    self.changed(container)
+            except GroupGoneError:
+                self.gone(container, "its cgroup was removed")
+            except BackendError as error:
+                self.refused(container, error)
 
     # --- telemetry -------------------------------------------------------------------------------
 

@@ -298,10 +298,7 @@ class Hosting:
         self.executor.serve(round(now_s * NS))
 
     def _keep_limits(self, container: HostedContainer) -> None:
-        group = container.group
-        if group is not None and container.limited and group.keep_limits():
-            if group.limit_bytes > container.limit_bytes:
-                container.wanted_bytes, container.limit_bytes = container.limit_bytes, group.limit_bytes
+        if container.keep_limits() and (group := container.group) is not None:
             _log.warning(
                 "container %s: another system changed its limits; %g cores and %d bytes are set again",
                 container.name, group.quota_cores, group.limit_bytes,

@@ -27,7 +27,7 @@ from testbed.containers.host.loop import AttachedSpec, Managed, Settings, contro
 from testbed.containers.ownership import RUN_ROOT, end_run, new_run
 from testbed.containers.ports import GroupGoneError
 from tests.patience import PATIENCE_S
-from tests.testbed.containers.real_groups import path_of
+from tests.testbed.containers.real_groups import path_of, quota_of
 from twinbed import InvariantError, ScenarioError
 
 MIB = 1 << 20
@@ -229,6 +229,27 @@ def test_an_attached_container_is_limited_and_left_alone(foreign) -> None:
     assert (observed.series.quota_cores[1:] <= 1.0).all()
     assert observed.nr_periods[0] > 0
     assert observed.exit_codes == (None,)
+
+
+@pytest.mark.slow
+def test_limits_of_an_attached_container_that_another_system_changed_are_set_again(foreign) -> None:
+    group, _ = foreign
+    run, driver = new_run(), detect()
+    path = path_of(group, driver)
+    seen: list[float] = []
+
+    def tick(progress) -> None:
+        if progress.samples == 3:
+            group.set_cpu_quota(3.0)
+        if progress.samples in (3, 6):
+            seen.append(quota_of(group.directories[0]))
+
+    theirs = AttachedSpec("theirs", lambda: attach(path, driver, run))
+    control([Managed(theirs)], APP, escra(), Settings(duration_s=1.0), on_tick=tick)
+
+    assert seen[0] == 3.0
+    assert seen[1] <= 1.0
+    end_run(run)
 
 
 @pytest.mark.slow

@@ -93,6 +93,38 @@ def test_a_group_that_goes_while_it_joins_leaves_after_it_joined() -> None:
         loop.close()
 
 
+class Contested(FakeGroup):
+    """A group whose limits another system changes all the time. Its memory limit cannot be lowered again."""
+
+    kept = 0
+
+    def keep_limits(self) -> bool:
+        super().keep_limits()
+        self.kept += 1
+        self.set_memory_limit(LIMIT)
+        return True
+
+    def set_memory_limit(self, limit_bytes: int) -> int:
+        return super().set_memory_limit(limit_bytes + 4096 if self.kept else limit_bytes)
+
+
+def test_an_attached_group_has_its_limits_kept_and_leaves_once_it_is_gone() -> None:
+    group = Contested("a", 1)
+    loop = loop_of(group)
+    try:
+        loop.deploy()
+        loop.begin(time.monotonic_ns())
+        loop.run(time.monotonic_ns() + 250_000_000, lambda: True)
+        assert group.kept
+        assert loop.executor.containers["a"].limit_bytes == LIMIT + 4096
+        assert loop.executor.containers["a"].wanted_bytes == LIMIT
+        group.gone = True
+        loop.run(time.monotonic_ns() + 5_000_000_000, lambda: loop.executor.containers["a"].id is not None)
+        assert loop._record.events.kind[:2] == ["join", "leave"]
+    finally:
+        loop.close()
+
+
 class Stuck(FakeGroup):
     """A group whose limits cannot be restored."""
 
