@@ -31,6 +31,11 @@ def paths() -> list[str]:
     return [path for kind in KINDS for path in kind.paths]
 
 
+def words() -> list[str]:
+    """Return the dotted keys of scenario files that only describe other keys, and change no figure."""
+    return [key for kind in KINDS for key in kind.words]
+
+
 def policies_without_parameters() -> list[str]:
     """Return the policies that belong to one kind and are not allocators."""
     return [policy for kind in KINDS for policy in kind.policies]

@@ -66,6 +66,7 @@ class Kind(Protocol):
     title: its name in error messages, after "with"
     sections: keys that mark a scenario file as this kind; a scenario has exactly one of them
     paths: dotted keys whose values may be paths, relative to the scenario file
+    words: dotted keys that only describe other keys, and change no figure
     policies: its own policies, which have no parameters; empty if the policies are the allocators
     group: key of twinbed.own.PORTS for the user's own policies that its scenarios may name; "" for none
     tables, optional_tables: names of the tables that every run stores, and that some runs store
@@ -77,6 +78,7 @@ class Kind(Protocol):
     title: ClassVar[str]
     sections: ClassVar[tuple[str, ...]]
     paths: ClassVar[tuple[str, ...]] = ()
+    words: ClassVar[tuple[str, ...]] = ()
     policies: ClassVar[tuple[str, ...]] = ()
     group: ClassVar[str] = ""
     tables: ClassVar[tuple[str, ...]] = ("summary",)

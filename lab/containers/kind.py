@@ -29,6 +29,7 @@ class Containers(Pillar):
         "profile.arrivals.file",
         "serverless.arrivals.file",
     )
+    words = ("price.currency", "price.source", "price.as_of")
     group = "policies"
     tables = ("summary", "containers", "events", "periods")
     optional_tables = ("requests", "spans")

@@ -21,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from lab import kinds
 from lab.ask import guard
 from lab.ask import policy as policies
 from lab.ask.scenario import Scenario, names_policy, with_overrides
@@ -73,8 +74,11 @@ class Range:
         """Return the range of a text `KEY=LOW:HIGH[:log]` or `KEY=A,B,C`. Raises ScenarioError."""
         key, _, values = text.partition("=")
         where = f"--over {text}"
-        if key in _NO_SETTINGS:
-            raise ScenarioError(f"{where}: {key} is no setting; give a key that changes what a run does")
+        if key in (*_NO_SETTINGS, *kinds.words()):
+            raise ScenarioError(
+                f"{where}: {key} is no setting; give a key that changes what a run does, such as a policy's "
+                "parameter (twinbed policies explain NAME)"
+            )
         if "," in values:
             choices = guard.parse(f"[{values}]", where)
             if key and all(isinstance(choice, str | int | float | bool) for choice in choices):

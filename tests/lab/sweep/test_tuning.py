@@ -296,7 +296,13 @@ def test_a_wrong_range_is_refused(text):
         Range.parse(text)
 
 
-@pytest.mark.parametrize("text", ["name=a,b", "title=a,b", "question=a,b", "seeds=1:5", "policies=escra,vpa"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("name=a,b", "title=a,b", "question=a,b", "seeds=1:5", "policies=escra,vpa"),
+        *("price.source=a,b", "price.currency=EUR,USD", "price.as_of=1:2"),
+    ],
+)
 def test_a_key_that_changes_no_run_is_no_setting(text):
     key = text.partition("=")[0]
     with pytest.raises(ScenarioError, match=f"--over {text}: {key} is no setting; give a key that changes"):
