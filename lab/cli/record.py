@@ -72,7 +72,7 @@ def record(
         option(
             "name=NAME[,KEY=VALUE…]",
             "Container for the command after the next `--`. Keys: name, cpu_quota_cores, "
-            "memory_limit_bytes, app. Repeatable.",
+            "memory_limit_bytes, app, runtime. Those of --file also have env and command. Repeatable.",
         ),
     ] = None,
     file: Annotated[Path | None, option("YAML", "Read the containers from a file.")] = None,

@@ -25,6 +25,8 @@ from twinbed import ScenarioError
 
 MIB = 1024 * 1024
 _OPTION = "--container"
+_ELSEWHERE = {"command": "write it after --", "env": "give this container in a file, --file YAML"}
+"""Keys of a container that --container does not take, and what to do instead."""
 _COLUMNS = (
     Column("container", "container"),
     Column("exit_code", f"exit code ({ABSENT} = stopped)", decimals=0),
@@ -141,6 +143,8 @@ def _entry(text: str, command: list[str]) -> ContainerEntry:
         key, equals, value = part.partition("=")
         if not equals:
             raise ScenarioError(f"{where}: expected name=NAME[,KEY=VALUE…]")
+        if cure := _ELSEWHERE.get(key.strip()):
+            raise ScenarioError(f"{where}: {key.strip()} is no key here; {cure}")
         keys[key.strip()] = value.strip()
     if not command:
         raise ScenarioError(f"{where}: no command; write -- COMMAND… after it")

@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import typer
 
-from lab.cli.main import call
+from lab.cli.main import app, call
 from lab.cli.record import AS_ROOT, write_or_keep
-from lab.containers.input.recording import from_arguments, from_file
+from lab.containers.input.recording import ContainerEntry, from_arguments, from_file
 from testbed.containers.record.recorder import ContainerSpec
 from tests.lab.sample_traces import usage_trace
 from tests.patience import PATIENCE_S
@@ -53,6 +54,12 @@ def test_several_containers_are_split_where_the_next_is_named():
     )
 
 
+def test_the_help_of_containers_names_every_key():
+    options = typer.main.get_command(app).commands["record"].params
+    (text,) = (option.help for option in options if option.name == "container")
+    assert {*ContainerEntry.model_fields} <= {word.strip(",.") for word in text.split()}
+
+
 def test_a_single_commands_own_container_option_is_left_alone():
     words = ["docker", "--container", "name=x", "--", "y"]
     assert from_arguments(words, [], None).specs[0].command == tuple(words)
@@ -64,6 +71,8 @@ def test_a_single_commands_own_container_option_is_left_alone():
         ([], [], "nothing to record: twinbed record -- COMMAND…"),
         ([], ["name=web"], "--container name=web: no command; write -- COMMAND… after it"),
         (["x"], ["web"], r"--container web: expected name=NAME"),
+        (["x"], ["name=web,command=y"], "command is no key here; write it after --"),
+        (["x"], ["name=web,env=A"], "env is no key here; give this container in a file, --file YAML"),
         (["x"], ["name=web,memory=1"], "--container name=web,memory=1: memory: unknown key"),
         (["x"], ["name=web,cpu_quota_cores=-1"], "cpu_quota_cores: Input should be greater than 0"),
         (["x"], ["name=a", "name=b"], "--container name=a: no command"),
