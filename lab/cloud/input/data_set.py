@@ -121,10 +121,10 @@ def _runs(table: Path) -> list[_Run]:
     if not table.exists():
         raise ScenarioError(f"{table}: no such table; python -m studies measure makes one (root, an hour)")
     names, cells = rows.read(table, ScenarioError)
-    if missing := [name for name in COLUMNS if name not in names]:
-        raise ScenarioError(
-            f"{table}: no column {missing[0]!r}; a table of measured jobs has {', '.join(COLUMNS)}"
-        )
+    wrong = [f"no column {name!r}" for name in COLUMNS if name not in names]
+    wrong += [f"unknown column {name!r}" for name in names if name not in COLUMNS]
+    if wrong:
+        raise ScenarioError(f"{table}: {wrong[0]}; a table of measured jobs has {', '.join(COLUMNS)}")
     runs = [_run(row, number, table) for number, row in cells if row["outcome"] == "ok"]
     if not runs:
         raise ScenarioError(f"{table}: no successful run; python -m studies measure adds some")

@@ -103,6 +103,10 @@ def test_a_run_becomes_a_job_s_time_and_its_bill(examples):
         (lambda text: text.replace("n1-standard-4", "", 1), "row 2: instance: is empty"),
         (lambda text: text.replace(",ok,", ",bad,"), "no successful run"),
         (lambda text: "x" + text, "no column 'job'; a table of measured jobs has job, instance,"),
+        (
+            lambda text: "\n".join(f"{line},gpus" for line in text.split()),
+            "unknown column 'gpus'; a table of",
+        ),
         (lambda text: text.replace("n1-standard-4", "z9", 1), "no instance type 'z9'"),
     ],
 )
