@@ -139,6 +139,7 @@ async def _serve(plan: DeploymentPlan, listen: str, where: Place | None, pki: Pa
 
     from prometheus_client import CollectorRegistry
 
+    from testbed.containers.cgroup.group import QUOTA_PERIOD_US
     from testbed.containers.exporting.reading import LoopReader, histogram
     from testbed.containers.remote import certificates
     from testbed.containers.remote.controller import Controller
@@ -156,8 +157,13 @@ async def _serve(plan: DeploymentPlan, listen: str, where: Place | None, pki: Pa
     registry.register(LoopReader(lambda: of_controller(controller), asyncio.get_running_loop()))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, controller.reload)
     log = logging.getLogger("twinbed.controller")
+
+    def ready(port: int) -> None:
+        said = "listening on port %d of %s; policy %s; agents report every %g s"
+        log.info(said, port, listen.rpartition(":")[0], plan.policy, QUOTA_PERIOD_US / 1e6)
+
     async with served(registry, where):
-        await controller.run(listen, stop_on_signals(), lambda port: log.info("listening on port %d", port))
+        await controller.run(listen, stop_on_signals(), ready)
 
 
 def check_address(text: str, option: str) -> None:

@@ -169,10 +169,11 @@ class DeploymentFile(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class DeploymentPlan:
-    """The content of a file: the deployment, and a new allocator of its policy."""
+    """The content of a file: the deployment, and a new allocator of its policy. policy: the policy's text."""
 
     deployment: Deployment
     allocator: Allocator
+    policy: str
 
 
 def load(path: Path) -> DeploymentPlan:
@@ -213,6 +214,7 @@ def load(path: Path) -> DeploymentPlan:
             ),
         ),
         policies.parse(file.policy).make(),
+        file.policy,
     )
 
 

@@ -55,7 +55,8 @@ class Pair:
     def enroll(self) -> str:
         """Makes a certificate and stores it where the agent reads it; returns the serial number."""
         bundle = str(self.folder / "new.pem")
-        assert call(["controller", "enroll", HOST, "--pki", str(self.pki), "--out", bundle]) == 0
+        enroll = ["controller", "enroll", HOST, "--pki", str(self.pki), "--out", bundle, "--replace"]
+        assert call(enroll) == 0
         assert call(["agent", "enroll", bundle, "--identity", str(self.folder / "agent.pem")]) == 0
         return (self.pki / "issued").read_text().split()[-2]
 
