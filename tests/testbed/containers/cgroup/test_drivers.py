@@ -14,7 +14,7 @@ import pytest
 from testbed.containers import ownership
 from testbed.containers.cgroup import tree as cgroup_tree
 from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV2, detect
-from testbed.containers.ownership import lasting_run, new_run
+from testbed.containers.ownership import end_run, lasting_run, new_run
 from tests.testbed.containers.dead_runs import dead_run
 from tests.testbed.containers.fake_cgroups import FakeTree
 from tests.testbed.containers.real_groups import folders
@@ -278,7 +278,8 @@ def test_emptying_and_removing_work_on_a_real_v2_tree_too() -> None:
     points = [Path(line.split()[4]) for line in lines if " - cgroup2 " in line]
     if not points or not os.access(points[0], os.W_OK):
         pytest.skip("no cgroup v2 hierarchy that can be written to")
-    run = points[0] / "twinbed" / new_run()
+    name = new_run()
+    run = points[0] / "twinbed" / name
     nested = run / "web" / "nested"
     nested.mkdir(parents=True)
     with subprocess.Popen(["sleep", "60"]) as process:
@@ -287,6 +288,7 @@ def test_emptying_and_removing_work_on_a_real_v2_tree_too() -> None:
         cgroup_tree.remove([run / "web"])
         assert process.wait() == -9
     cgroup_tree.remove_run(run)
+    end_run(name)
     assert not run.exists()
 
 
