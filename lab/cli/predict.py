@@ -50,6 +50,10 @@ _STEPS = (
     Column("low_s", "from", "s", 3), Column("high_s", "to", "s", 3),
     Column("tokens_per_s", "tokens", "1/s", 0), Column("regime", "regime"), Column("flags", "flags"),
 )  # fmt: skip
+_RING = (
+    "The all-reduce of gradients is taken for a ring, whose latency grows with the number of GPUs. NCCL may "
+    "take a tree on many nodes, whose latency grows with its logarithm: such a step may be shorter."
+)
 _ADDED = (Column("group", "because of"), Column("factor", "times", decimals=3))
 
 
@@ -251,12 +255,14 @@ def step(
         for row in range(len(asked))
     ]
     unjudged = ", but were not judged for rows that are extrapolated" if answer.extrapolated.any() else ""
-    notes = (
+    notes: tuple[str, ...] = (
         f"From {counted(len(probes), 'probe')} and {counted(len(known), 'run')} of other jobs. The intervals "
         f"hold 90 %{unjudged}; without other runs they are a factor of two wide. Regime: a probe has the "
         "same configuration (constant), only others were probed (changes), or no probe shows this width "
         "(unprobed). Stalls by faults come on top.",
     )
+    if ((asked.sharding == "none") & (asked.nodes > 1)).any():
+        notes += (_RING,)
     emit(Result(_STEPS, tuple(records), notes=notes), form)
 
 

@@ -123,3 +123,13 @@ def test_the_command_line_answers_with_intervals_and_flags(tmp_path, capsys):
     answer = json.loads(capsys.readouterr().out)
     assert "extrapolated" in answer["rows"][1]["flags"]
     assert "hold 90 %, but were not judged for rows that are extrapolated" in answer["notes"][0]
+
+
+def test_the_answer_says_that_an_all_reduce_of_several_nodes_is_a_ring(tmp_path, capsys):
+    for change, notes in (("", 1), ("sharding: none\n", 2), ("sharding: none\ngpus: [8]\n", 1)):
+        text = QUESTION.replace("gpus: [16, 64]\n", "") if "gpus" in change else QUESTION
+        question = write(tmp_path, text.replace("6.65e9", "1e9") + "micro_batch: 1\n" + change)
+        assert call(["predict", "step", str(question), "--format", "json"]) == 0
+        said = json.loads(capsys.readouterr().out)["notes"]
+        assert len(said) == notes
+        assert ("is taken for a ring" in said[-1]) == (notes == 2)
