@@ -74,7 +74,7 @@ test-vm: setup system-vm
 	$(BIN)/pytest -m vm
 
 test-roce: setup system-vm
-	ROCE=1 $(BIN)/pytest tests/lab/fabric/real/test_soft_roce_beside_twin.py
+	ROCE=1 $(BIN)/pytest tests/studies/fidelity_fabric/test_soft_roce_beside_twin.py
 
 test-faults: setup
 	FAULTS=$(or $(N),100) FAULTS_SEED=$(or $(SEED),1) SEQUENCES=$(or $(SEQUENCES),200) $(BIN)/pytest -s tests/faults

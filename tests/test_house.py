@@ -1,6 +1,7 @@
 """The house rules that import-linter cannot see: the entry page, the package list, the layout."""
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,3 +40,9 @@ def test_the_licence_of_every_package_in_the_constraints_is_listed():
     page = (ROOT / "docs" / "reference" / "licences.md").read_text().lower().replace("_", "-")
     names = [line.partition("==")[0].lower().replace("_", "-") for line in pinned("constraints.txt")]
     assert [name for name in names if f"\n| {name} |" not in page] == []
+
+
+def test_every_file_of_tests_that_make_runs_is_there():
+    named = re.findall(r"\btests/[\w/.]+", (ROOT / "Makefile").read_text())
+    assert len(named) > 1
+    assert [path for path in named if not (ROOT / path).exists()] == []
