@@ -1,7 +1,7 @@
 """Run RDMA over the fabric: rdma_rxe (soft RoCE) in VMs, and perftest's tools between two of them.
 
 For: the effect of a fault on a queue pair. Not for: breaking anything (faults.py) or interpreting it
-(lab.fabric.real.soft_roce). Source: perftest; drivers/infiniband/sw/rxe/rxe_comp.c of Linux 6.1.
+(studies.fidelity_fabric.soft_roce). Source: perftest; drivers/infiniband/sw/rxe/rxe_comp.c of Linux 6.1.
 
 A VM is an endpoint like any other (guests.py), so its host does overlay and failover. rdma_rxe differs from
 hardware in two points: it retries for ever with a retry count of 7, and its timers tick with the kernel's
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.fabric.guests import DEVICE, Guest
-from testbed.vm import Completed
+from testbed.vm import TIMED_OUT, Completed
 from twinbed import BackendError
 
 TIMEOUT = 14
@@ -163,6 +163,8 @@ def _pair(
 def _error(done: Completed) -> str | None:
     if done.rc == 0:
         return None
+    if done.rc == TIMED_OUT:
+        return "no error until the test's time was over; the other side may have failed"
     match = _FAILED.search(done.stdout + done.stderr)
     return match[0] if match else f"exit code {done.rc}"
 

@@ -12,7 +12,7 @@ import pytest
 
 from testbed.fabric import soft_roce
 from testbed.fabric.guests import Guest
-from testbed.vm import Completed
+from testbed.vm import TIMED_OUT, Completed
 from twinbed import BackendError
 
 HEADING = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n"
@@ -56,6 +56,11 @@ def test_a_queue_pair_in_error_is_no_exception() -> None:
     pings = soft_roce.ping_pong(guest(broken, rc=1), guest("listening\n", rc=1), 3, timeout_s=1)
     assert pings.error == soft_roce.RETRIES_USED_UP
     assert pings.round_s.size == pings.at_ns.size == 0
+
+
+def test_a_side_that_waits_for_ever_is_told_from_a_queue_pair_in_error() -> None:
+    pings = soft_roce.ping_pong(guest(HEADING, TIMED_OUT), guest("listening\n"), 3, timeout_s=1)
+    assert pings.error == "no error until the test's time was over; the other side may have failed"
 
 
 def test_two_that_do_not_find_each_other_are_an_error() -> None:
