@@ -25,7 +25,7 @@ from control.allocator.autothrottle_settle import CaptainBooks, CaptainNumbers, 
 from control.allocator.autothrottle_tower import EVERYONE_BUSY, Tower, boundary
 from control.allocator.cap import CappedPolicy
 from control.allocator.model import NOTHING, Decision, Floats, Ids, PeriodStats, ServiceStats
-from control.allocator.ports import Given
+from control.allocator.ports import Given, inherits
 from control.allocator.roster import Index, Roster
 from control.allocator.usage import Interval
 from control.settings import check, parameter
@@ -179,8 +179,8 @@ class Autothrottle(CappedPolicy):
         """See `ports.Tabled`. The report at which containers are classified again needs `on_period`."""
         fleet, rule = self._fleet, captain_rule(self.settings)
         rows, slots = fleet.roster.find(ids)
-        own = type(self).on_period is Autothrottle.on_period
-        if not own or period_s != fleet.period_s or not isinstance(rows, slice):
+        known = inherits(self, Autothrottle.on_period)
+        if not known or period_s != fleet.period_s or not isinstance(rows, slice):
             return None
         numbers = CaptainNumbers(
             rule.alpha, rule.lowest, rule.highest, rule.window, fleet.cpu.least, period_s, bool(self.towers)

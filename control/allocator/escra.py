@@ -31,7 +31,7 @@ from control.allocator.model import (
     reasons,
     slot,
 )
-from control.allocator.ports import Compiler, Given, ReclaimRule
+from control.allocator.ports import Compiler, Given, ReclaimRule, inherits
 from control.allocator.roster import Roster
 
 __all__ = ["Escra", "EscraSettings"]
@@ -86,13 +86,13 @@ class Escra:
 
     def table(self, ids: Ids, at_s: Floats, period_s: float) -> tuple[Table, int] | None:
         """See `ports.Tabled`."""
-        table = self._cpu.table(ids, period_s) if type(self).on_period is Escra.on_period else None
+        table = self._cpu.table(ids, period_s) if inherits(self, Escra.on_period) else None
         return None if table is None else (table, len(at_s))
 
     def memory_books(self) -> MemoryBooks | None:
         """See `ports.Tabled`."""
-        own = type(self).on_oom is Escra.on_oom and type(self).on_reclaimed is Escra.on_reclaimed
-        return self._memory.books() if own else None
+        known = inherits(self, Escra.on_oom) and inherits(self, Escra.on_reclaimed)
+        return self._memory.books() if known else None
 
     def close(self, table: Table, reports: int) -> None:
         """See `ports.Tabled`."""

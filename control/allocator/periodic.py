@@ -8,12 +8,13 @@ containers. They implement `ports.Allocator` themselves.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Decision, Floats, PeriodStats, Reason, Slots
+from control.allocator.model import Decision, Flags, Floats, History, Ids, PeriodStats, Reason, Slots
 from control.allocator.roster import Column, Roster
 from control.allocator.sampled import SampledPolicy
 from twinbed import ScenarioError
@@ -73,10 +74,23 @@ class PeriodicPolicy(SampledPolicy):
 
     def on_period(self, stats: PeriodStats) -> Decision:
         """Count throttled periods, in addition to what `SampledPolicy` samples."""
-        rows, slots = self._fleet.roster.find(stats.ids)
-        self._throttled.values[slots] += stats.throttled[rows]
-        self._periods.values[slots] += 1
+        self._count(stats.ids, stats.throttled[None])
         return super().on_period(stats)
+
+    def on_periods(self, ids: Ids, used: History, throttled: Flags, at_s: Floats) -> None:
+        """See `ports.Patient`."""
+        self._count(ids, throttled)
+        super().on_periods(ids, used, throttled, at_s)
+
+    @property
+    def _known_on_period(self) -> Callable[..., Decision]:
+        return PeriodicPolicy.on_period
+
+    def _count(self, ids: Ids, throttled: Flags) -> None:
+        """Count reports, and those of throttled periods. throttled: bool[reports, n]."""
+        rows, slots = self._fleet.roster.find(ids)
+        self._throttled.values[slots] += throttled[:, rows].sum(axis=0)
+        self._periods.values[slots] += len(throttled)
 
     def _set_up(self, roster: Roster) -> None:
         self._throttled, self._periods = roster.column(0.0, np.float64), roster.column(0.0, np.float64)

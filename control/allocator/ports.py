@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import unwrap
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -25,6 +26,7 @@ from control.allocator.model import (
     Application,
     Bytes,
     Decision,
+    Flags,
     Floats,
     History,
     Ids,
@@ -41,6 +43,11 @@ Tables = Table | CaptainTable
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Function → function with the same results, to the bit, that runs faster. Division by zero gives inf or
 NaN."""
+
+
+def inherits(policy: object, method: Callable[..., Any]) -> bool:
+    """Return whether a policy's method is this one of a base class, or a wrapper of it (functools.wraps)."""
+    return unwrap(getattr(type(policy), method.__name__)) is method
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +270,8 @@ class Patient(Protocol):
         happens. at_s: float64[k], ascending, ends of the periods, s."""
         ...
 
-    def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
-        """Take reports that change no limit, as calls of `on_period` would. used: one row per report."""
+    def on_periods(self, ids: Ids, used: History, throttled: Flags, at_s: Floats) -> None:
+        """Take reports that change no limit, as calls of `on_period` would. used: one row per report.
+        throttled: bool[reports, n].
+        """
         ...

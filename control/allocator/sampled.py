@@ -15,6 +15,7 @@ from control.allocator.model import (
     NOTHING,
     Application,
     Decision,
+    Flags,
     Floats,
     History,
     Ids,
@@ -22,7 +23,7 @@ from control.allocator.model import (
     PeriodStats,
     Slots,
 )
-from control.allocator.ports import Compiler, Given
+from control.allocator.ports import Compiler, Given, inherits
 from control.allocator.usage import Interval, UsageSamples, add_up
 
 
@@ -72,16 +73,27 @@ class SampledPolicy(CappedPolicy):
 
     def quiet_reports(self, at_s: Floats, period_s: float) -> int:
         """See `ports.Patient`. Return the number of reports before the next update."""
-        if type(self).on_period is not SampledPolicy.on_period or period_s != self._fleet.period_s:
+        if not inherits(self, self._known_on_period) or period_s != self._fleet.period_s:
             return 0
         return self._update_interval.before(at_s, period_s)
 
-    def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
+    def on_periods(
+        self,
+        ids: Ids,
+        used: History,
+        throttled: Flags,  # noqa: ARG002 - the port's signature
+        at_s: Floats,
+    ) -> None:
         """See `ports.Patient`."""
         ends = self._sample_interval.ends(at_s, used.period_s)
         taken = self._usage.add_all(self._add_up, ids, used, ends)
         if ends:
             self._observe_all(*taken, at_s[ends])
+
+    @property
+    def _known_on_period(self) -> Callable[..., Decision]:
+        """The `on_period` whose effect `on_periods` has."""
+        return SampledPolicy.on_period
 
     def _begin_intervals(self) -> None:
         """Begin both intervals, and their running samples, with the next reported period."""

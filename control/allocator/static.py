@@ -26,6 +26,7 @@ from control.allocator.model import (
     CpuLimits,
     CpuRequests,
     Decision,
+    Flags,
     Floats,
     History,
     Ids,
@@ -36,7 +37,7 @@ from control.allocator.model import (
     reasons,
     slot,
 )
-from control.allocator.ports import Given, WithoutReclaim
+from control.allocator.ports import Given, WithoutReclaim, inherits
 from control.allocator.roster import Roster
 from control.settings import check, parameter
 from twinbed import ScenarioError
@@ -123,9 +124,9 @@ class FixedLimits(WithoutReclaim, ABC):
 
     def quiet_reports(self, at_s: Floats, period_s: float) -> int:  # noqa: ARG002 - the port's signature
         """See `ports.Patient`."""
-        return len(at_s) if type(self).on_period is FixedLimits.on_period else 0
+        return len(at_s) if inherits(self, FixedLimits.on_period) else 0
 
-    def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
+    def on_periods(self, ids: Ids, used: History, throttled: Flags, at_s: Floats) -> None:
         """See `ports.Patient`. The reports are ignored."""
 
     def _admit(self, containers: Join, reason: Reason) -> Decision:

@@ -93,10 +93,11 @@ class _Room(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """Use of containers in the periods of a pass: float64 and int64[periods, N]."""
+    """Use of containers in the periods of a pass: float64, int64 and bool[periods, N]."""
 
     usage_cores: Floats
     memory_bytes: Whole
+    throttled: cfs.Flags
 
 
 class _Clock(NamedTuple):
@@ -152,7 +153,7 @@ class Leaps:
         self._most = max(_LEAST_PERIODS, min(_MOST_PERIODS, _MOST_CELLS // count))
         self._times = np.empty((2, self._most))
         shape = (0 if self._patient is None else self._most, count)
-        self._told = _Told(np.empty(shape), np.empty(shape, np.int64))
+        self._told = _Told(np.empty(shape), np.empty(shape, np.int64), np.empty(shape, np.bool_))
         self._room = _Room(
             np.empty(count), np.empty(count), np.empty(count), np.empty(count, np.int64),
             np.empty(count, np.bool_), np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count),
@@ -221,10 +222,11 @@ class Leaps:
         if self._tabled is not None:
             self._tabled.close(table, done)
         elif self._patient is not None:
-            used, size = self._told.usage_cores[:done], self._told.memory_bytes[:done]
+            told = self._told
+            used, size, throttled = told.usage_cores[:done], told.memory_bytes[:done], told.throttled[:done]
             if not members.in_order:
-                used, size = used[:, columns], size[:, columns]
-            self._patient.on_periods(ids, History(used, size, clock.period_s), ends_s[:done])
+                used, size, throttled = used[:, columns], size[:, columns], throttled[:, columns]
+            self._patient.on_periods(ids, History(used, size, clock.period_s), throttled, ends_s[:done])
         last_s = max(float((ends_s[:done] + clock.delays_s[at.row : at.row + done]).max()), at.last_arrival_s)
         order, granted, noted = memory.counts[: NOTED + 1].tolist()
         sweep_s, reclaim_s, _ = memory.due_s.tolist()
@@ -316,6 +318,7 @@ def _run(
             for i in range(len(fleet.status)):
                 told.usage_cores[k, i] = report.usage_cores[i]
                 told.memory_bytes[k, i] = report.memory_bytes[i]
+                told.throttled[k, i] = report.throttled[i]
         if deciding:
             decided = _applied(table, k, report, in_order, columns, room)
             if decided < 0:

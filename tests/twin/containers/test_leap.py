@@ -179,7 +179,7 @@ def test_passes_begin_where_a_container_is_at_its_limit(monkeypatch):
     assert leapt.asked < plain.asked / 20
 
 
-@pytest.mark.parametrize("name", ["escra", "static", "vpa", "autopilot", "autothrottle"])
+@pytest.mark.parametrize("name", ["escra", "static", "vpa", "autopilot", "autothrottle", "own"])
 def test_the_policies_that_ship_leap(monkeypatch, name):
     """Otherwise the test above would compare a thing with itself."""
     workload = load(1, 600, 3, come_and_go=False, shared=False)
