@@ -92,6 +92,7 @@ class Facts:
     own_jobs: number of the user's past jobs.
     method: class of the recommender.
     unasked: number of this job's trials on clusters that are not candidates.
+    one_batch: whether clusters of other batches than the job's own are left out.
     """
 
     sized: bool
@@ -99,6 +100,7 @@ class Facts:
     own_jobs: int
     method: str
     unasked: int = 0
+    one_batch: bool = False
 
 
 def notes(question: Question, request: Request, facts: Facts, used: Mapping[str, Listing]) -> Iterator[str]:
@@ -151,14 +153,15 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
             "The job's file states no samples, so the local run shows how fast the job computes but not how "
             "long it takes."
         )
+    several = facts.method == "Analytic" and np.unique(request.candidates.batch).size > 1
+    if facts.one_batch or (several and np.isnan(noise_in_use(request.observed))):
+        yield (
+            "Of several batches, only the one nearest the job's own is ranked: how many "
+            "more samples another one needs follows from the noise of the gradients, which --method "
+            "scavenger --search measures."
+        )
     if facts.method == "Analytic":
         rows = request.candidates
-        if np.unique(rows.batch).size > 1 and np.isnan(noise_in_use(request.observed)):
-            yield (
-                "Of several batches, only the one nearest the job's own is ranked: how many more samples "
-                "another one needs follows from the noise of the gradients, which --method scavenger "
-                "--search measures."
-            )
         if alone := sorted({*rows.name[(rows.count > 1) & (rows.gpus == 0) & np.isnan(rows.network_bps)]}):
             yield (
                 "Several workers of a type are left out where the catalogue has no network rate: "

@@ -22,7 +22,8 @@ from control.recommender.ports import Observations, Request, Stop, failed, stop
 from control.recommender.scavenger import to_goal
 from lab.cloud.input.data_set import instance_type, rules_of
 from lab.cloud.input.store import Measurements, Run
-from lab.cloud.run.recommending import Prepared, Question, bounds, prepared, tunes_batch
+from lab.cloud.run.batches import tunes_batch
+from lab.cloud.run.recommending import Prepared, Question, bounds, prepared
 from lab.cloud.search.held import nothing_left
 from traces.catalogue.catalogue import Catalogue, Listing
 from twin.cloud import performance, pricing
