@@ -155,7 +155,15 @@ def test_train_then_explain(folder, capsys):
     assert "no region 'us-west-9'" in capsys.readouterr().err
     far = [model, str(folder / "b.yaml"), "--type", "n1-standard-8", "--workers", "5000"]
     assert call(["predict", "explain", *far, *where]) == 0
-    assert json.loads(capsys.readouterr().out)["facts"]["like what was learned from"] is False
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["facts"]["like what was learned from"] is False
+    assert "as Vertex" not in " ".join(shown["notes"])
+    paid = [str(models / "cost.twinbed-predictor"), *asked[1:]]
+    assert call(["predict", "explain", *paid, *where]) == 0
+    bill = "Cost as Vertex AI custom training bills it: machines with a fee of 15% and a disk of 100 GiB each"
+    assert bill in " ".join(json.loads(capsys.readouterr().out)["notes"])
+    assert call(["predict", "explain", *asked, "--jobs", str(folder)]) == 2
+    assert f"{model}: trained on another table than" in capsys.readouterr().err
 
 
 @pytest.mark.slow
