@@ -198,8 +198,8 @@ def explain(
     from lab.cloud.run import model_file, predicting
 
     learned, card = model_file.read(model)
-    predicting.check_table(model, card, runs or data_set.TABLE)
-    _, background = _examples(runs, jobs)
+    table, background = _examples(runs, jobs)
+    predicting.check_table(model, card, table)
     prices = in_use()
     asked = data_set.one(shipped.path_of("job", job), Configuration(kind, workers, batch), prices, region)
     explained = predicting.explain(learned, asked, background, seed)

@@ -162,7 +162,7 @@ def test_train_then_explain(folder, capsys):
     assert call(["predict", "explain", *paid, *where]) == 0
     bill = "Cost as Vertex AI custom training bills it: machines with a fee of 15% and a disk of 100 GiB each"
     assert bill in " ".join(json.loads(capsys.readouterr().out)["notes"])
-    assert call(["predict", "explain", *asked, "--jobs", str(folder)]) == 2
+    assert call(["predict", "explain", *asked]) == 2
     assert f"{model}: trained on another table than" in capsys.readouterr().err
 
 
