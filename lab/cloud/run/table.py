@@ -15,6 +15,7 @@ from control.jobs import Candidates
 from control.recommender.fc2 import Fc2, Rule
 from control.recommender.ports import Recommendation, Recommender, Request, failed
 from control.recommender.scavenger import noise_in_use
+from lab.charts.words import significant
 from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Listing
 from twinbed.text import counted
@@ -30,6 +31,11 @@ _COLUMNS = (
     Column("in_bounds", "in bounds", percent=True, decimals=0), Column("outside", "outside"),
     Column("reason", "reason"),
 )  # fmt: skip
+
+
+_CONTRADICTION = 10.0
+"""Least ratio of trials to the local run's model that is told: three standard deviations of the model's log
+times (control.recommender.analytic)."""
 
 
 def result(answer: Answer, by: str) -> Result:
@@ -103,6 +109,23 @@ class Facts:
     one_batch: bool = False
 
 
+def _contradiction(request: Request) -> Iterator[str]:
+    """Yield a note if the trials took far longer or shorter than the local run lets expect."""
+    if request.expected_s is None or not request.observed.ok.any():
+        return
+    trials = request.observed
+    ratios = (trials.time_s / request.expected_s[trials.candidate])[trials.ok]
+    if not np.isfinite(ratios).any():
+        return
+    times = float(np.nanmedian(ratios))
+    if not 1 / _CONTRADICTION < times < _CONTRADICTION:
+        yield (
+            f"Trials took {significant(times, 2)} times as long as the local run lets expect, and a factor "
+            "of about three is usual. Check the runs' time_s, in seconds, and the job's samples, over all "
+            "epochs."
+        )
+
+
 def notes(question: Question, request: Request, facts: Facts, used: Mapping[str, Listing]) -> Iterator[str]:
     """Yield notes on the data of the answer, the types left out, and the sources of times and prices."""
     local_run, trials = question.job.local_run, len(request.observed)
@@ -114,6 +137,7 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
             f"{counted(facts.unasked, 'trial')} of this job ran on clusters that this question leaves "
             "out, and told nothing here; --types, --workers and --batches add them."
         )
+    yield from _contradiction(request)
     if facts.left_out:
         without = "with" if (request.candidates.gpus == 0).all() else "without"
         yield f"Left out, because no run tells of types {without} GPUs: {', '.join(facts.left_out)}."

@@ -246,6 +246,15 @@ def test_without_the_gradients_noise_no_batch_is_better_than_the_job_s_own(datab
     assert plain.configuration.batch is None
 
 
+@pytest.mark.parametrize(("time_s", "told"), [(12_680.0, ""), (1268e3, "100 times"), (12.68, "0.001 times")])
+def test_a_trial_that_contradicts_the_local_run_is_told(database, time_s, told):
+    database.add([Run("new", "n1-standard-4", 1, time_s, 0.19, 4, 15)])
+    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
+    market = Market("us-central1", types=("n1-standard-4",), workers=(1, 2))
+    said = " ".join(answer(Question(job, market, shipped=False), load(), database).notes)
+    assert f"Trials took {told}" in said if told else "Trials took" not in said
+
+
 @pytest.mark.parametrize("method", ["transfer", "cherrypick", "exhaustive"])
 def test_without_the_gradients_noise_a_trial_has_the_time_that_was_measured(database, method):
     measured = {1: 10_000.0, 2: 5400.0, 4: 2900.0}
