@@ -32,9 +32,11 @@ def lacks_noise(question: Question, request: Request) -> bool:
     return tunes_batch(question) and not learns and bool(np.isnan(noise_in_use(request.observed)))
 
 
-def of_own_batch_or_tried(request: Request) -> tuple[Request, bool]:
-    """Return the request about the batch nearest the job's own and the tried clusters, and whether there are
-    others. Raises ScenarioError for a job without a batch."""
+def without_unknown(question: Question, request: Request) -> tuple[Request, bool]:
+    """Return the request, and whether clusters are left out: where `lacks_noise`, only the batch nearest the
+    job's own and the tried clusters stay. Raises ScenarioError for a job without a batch then."""
+    if not lacks_noise(question, request):
+        return request, False
     first_batch(request)
     kept = of_one_batch(request)
     kept[request.observed.candidate] = True

@@ -25,7 +25,7 @@ from lab.cloud.input.data_set import ASSUMED, instance_type, rules_of
 from lab.cloud.input.shipped_runs import shipped_runs
 from lab.cloud.input.store import Measurements, Run, as_history, network_use, of_own_batch, told_of, trials_of
 from lab.cloud.run import expected, on_gpus
-from lab.cloud.run.batches import lacks_noise, of_own_batch_or_tried, tunes_batch
+from lab.cloud.run.batches import lacks_noise, tunes_batch, without_unknown
 from lab.cloud.run.table import Facts, note_of_use, notes
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
@@ -288,10 +288,8 @@ def prepared(
     if across is not None:
         request = request.among(np.flatnonzero(np.isin(among.name, sorted(across.gpus))))
         among = request.candidates
-    few = False
-    if keep is None and lacks_noise(question, request):
-        request, few = of_own_batch_or_tried(request)
-        among = request.candidates
+    request, few = without_unknown(question, request) if keep is None else (request, False)
+    among = request.candidates
     sized = keep is not None or question.method != "transfer" or _sized(request)
     mine = find(question.method, "recommenders")
     chosen: Recommender
@@ -312,7 +310,9 @@ def prepared(
             more = [run for run in shipped_runs() if run.job not in past]
             request = replace(request, history=as_history([*_others(runs, job), *more]))
     unasked = sum(run.job == job.name for run in runs) - len(request.observed)
-    facts = Facts(sized, left_out, len(own.jobs) if own else 0, type(chosen).__name__, unasked, few)
+    tried_on = {run.instance for run in runs if run.job == job.name}
+    unsold = sorted(tried_on - catalogue.types(market.region, market.market).keys())
+    facts = Facts(sized, left_out, len(own.jobs) if own else 0, type(chosen).__name__, unasked, few, unsold)
     said = (
         *notes(question, request, facts, used),
         *([_OTHER_TYPES.format(left)] if left else []),

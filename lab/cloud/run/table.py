@@ -99,6 +99,7 @@ class Facts:
     method: class of the recommender.
     unasked: number of this job's trials on clusters that are not candidates.
     one_batch: whether clusters of other batches than the job's own are left out.
+    unsold: types of this job's trials that have no price.
     """
 
     sized: bool
@@ -107,6 +108,7 @@ class Facts:
     method: str
     unasked: int = 0
     one_batch: bool = False
+    unsold: Sequence[str] = ()
 
 
 def _contradiction(request: Request) -> Iterator[str]:
@@ -126,6 +128,17 @@ def _contradiction(request: Request) -> Iterator[str]:
         )
 
 
+def _one_worker_s_price(request: Request) -> Iterator[str]:
+    """Yield a note if trials on several workers were paid at one worker's price, by which they look cheap."""
+    trials, among = request.observed, request.candidates
+    count, price = (column[trials.candidate] for column in (among.count, among.price_usd_h))
+    paid = trials.cost_usd / (trials.time_s / 3600)
+    wrong = (count > 1) & (among.servers[trials.candidate] == 0) & np.isclose(paid, price / count, rtol=0.02)
+    if wrong.any():
+        named = ", ".join(str(among.configuration(row)) for row in dict.fromkeys(trials.candidate[wrong]))
+        yield f"Paid at the price of one worker: {named}. price_usd_h is the price of the whole cluster."
+
+
 def notes(question: Question, request: Request, facts: Facts, used: Mapping[str, Listing]) -> Iterator[str]:
     """Yield notes on the data of the answer, the types left out, and the sources of times and prices."""
     local_run, trials = question.job.local_run, len(request.observed)
@@ -137,6 +150,13 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
             f"{counted(facts.unasked, 'trial')} of this job ran on clusters that this question leaves "
             "out, and told nothing here; --types, --workers and --batches add them."
         )
+    if facts.unsold:
+        where = f"{question.market.region} has no {question.market.market} price of them"
+        yield (
+            f"Trials on {', '.join(facts.unsold)} tell nothing: {where}. Correct a misspelt name, ask about "
+            "their --region, or add them to your --catalogue."
+        )
+    yield from _one_worker_s_price(request)
     yield from _contradiction(request)
     if facts.left_out:
         without = "with" if (request.candidates.gpus == 0).all() else "without"

@@ -255,6 +255,19 @@ def test_a_trial_that_contradicts_the_local_run_is_told(database, time_s, told):
     assert f"Trials took {told}" in said if told else "Trials took" not in said
 
 
+def test_trials_of_misspelt_types_and_at_one_worker_s_price_are_told(database):
+    database.add([Run("new", "n1-standard-4", 4, 3600.0, 0.19, 4, 15)])
+    asked = Question(
+        Job("new"), Market("us-central1", types=("n1-standard-4",), workers=(1, 4)), shipped=False
+    )
+    said = " ".join(answer(asked, load(), database).notes)
+    assert "Paid at the price of one worker: 4 × n1-standard-4." in said
+    assert "tell nothing" not in said
+    database.add([Run("new", "N1-standard-4", 2, 3600.0, 0.38, 4, 15)])
+    said = " ".join(answer(asked, load(), database).notes)
+    assert "Trials on N1-standard-4 tell nothing: us-central1 has no on-demand price of them" in said
+
+
 @pytest.mark.parametrize("method", ["transfer", "cherrypick", "exhaustive"])
 def test_without_the_gradients_noise_a_trial_has_the_time_that_was_measured(database, method):
     measured = {1: 10_000.0, 2: 5400.0, 4: 2900.0}
