@@ -186,7 +186,7 @@ def explain(
     jobs: Jobs = None,
     seed: Seed = 0,
     form: FormatOption = Format.TABLE,
-    _no_progress: NoProgressOption = False,
+    no_progress: NoProgressOption = False,
 ) -> None:
     """Predict time or cost of a job on a cluster, with an interval and what each group of features adds."""
     import math
@@ -198,11 +198,12 @@ def explain(
     from lab.cloud.run import model_file, predicting
 
     learned, card = model_file.read(model)
-    table, background = _examples(runs, jobs)
-    predicting.check_table(model, card, table)
-    prices = in_use()
-    asked = data_set.one(shipped.path_of("job", job), Configuration(kind, workers, batch), prices, region)
-    explained = predicting.explain(learned, asked, background, seed)
+    with Bar(1, wanted=not no_progress, preparing="explaining"):
+        table, background = _examples(runs, jobs)
+        predicting.check_table(model, card, table)
+        prices = in_use()
+        asked = data_set.one(shipped.path_of("job", job), Configuration(kind, workers, batch), prices, region)
+        explained = predicting.explain(learned, asked, background, seed)
     unit, scale = ("$", 1.0) if learned.by is Objective.COST else ("h", 3600.0)
     facts: Record = {
         "job": asked.jobs[0].name,
