@@ -326,7 +326,12 @@ def recommend(
     question = recommending.Question(
         job=job_file.as_job(file),
         market=recommending.Market(
-            region, market, tuple(types), workers or recommending.DEFAULT_WORKERS, server, tuple(batches)
+            region,
+            market,
+            tuple(types),
+            recommending.DEFAULT_WORKERS if workers is None else workers,
+            server,
+            tuple(batches),
         ),
         objective=Objective(by),
         method=method,
@@ -336,6 +341,10 @@ def recommend(
         shipped=shipped_runs,
     )
     past = Measurements(None if measurements is None else Path(measurements))
+    if measurements is not None and not search and not past.path.exists():
+        raise ScenarioError(
+            f"--measurements {measurements}: no such file; twinbed measurements import makes it"
+        )
     if search:
         from lab.cloud.search import Backend, backends, table
         from lab.cloud.search.loop import Limits

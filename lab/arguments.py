@@ -36,6 +36,9 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 }
 """Name of a type in an annotation → the types that are taken, and its noun."""
 
+_LISTED = {"[int]": "whole numbers", "[str]": "texts", "[float]": "numbers"}
+"""Elements of a list → their noun."""
+
 _EXAMPLES = {
     "until": "'ci(METRIC) < 5%'",
     "shard": "'1/2' or (1, 2)",
@@ -77,9 +80,16 @@ def _fitted(name: str, value: Any, parts: list[tuple[str, str]]) -> Any:
         return [value]
     if any(_is(value, *part) for part in parts):
         return value
-    nouns = [_KINDS[kind][1] if kind in _KINDS else f"a {kind}" for kind in dict.fromkeys(kinds)]
+    nouns = [_noun(*part, value) for part in dict(parts).items()]
     example = f", such as {_EXAMPLES[name]}" if name in _EXAMPLES else ""
     raise ScenarioError(f"{name} is {_short(value)}; expected {' or '.join(nouns)}{example}")
+
+
+def _noun(kind: str, inside: str, value: Any) -> str:
+    """Return what a kind is called. A list with elements of another kind is told which it holds."""
+    noun = _KINDS[kind][1] if kind in _KINDS else f"a {kind}"
+    of = _LISTED.get(inside) if kind == "Sequence" and _is(value, kind, "[object]") else None
+    return noun if of is None else f"{noun} of {of}"
 
 
 def _short(value: Any) -> str:

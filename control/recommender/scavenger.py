@@ -184,4 +184,6 @@ class ScavengerSearch:
 
 
 def _said(noise: float) -> str:
-    return "noise scale not known yet" if np.isnan(noise) else f"noise scale {noise:.0f} samples"
+    if np.isnan(noise):
+        return "noise scale not known yet: more samples in a step count as no gain"
+    return f"noise scale {noise:.0f} samples"

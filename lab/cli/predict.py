@@ -190,7 +190,7 @@ def explain(
     jobs: Jobs = None,
     seed: Seed = 0,
     form: FormatOption = Format.TABLE,
-    _no_progress: NoProgressOption = False,
+    no_progress: NoProgressOption = False,
 ) -> None:
     """Predict time or cost of a job on a cluster, with an interval and what each group of features adds."""
     import math
@@ -201,10 +201,13 @@ def explain(
     from lab.cloud.input.price_list import in_use
     from lab.cloud.run import model_file, predicting
 
-    learned, _ = model_file.read(model)
-    _, background = _examples(runs, jobs)
-    asked = data_set.one(shipped.path_of("job", job), Configuration(kind, workers, batch), in_use(), region)
-    explained = predicting.explain(learned, asked, background, seed)
+    learned, card = model_file.read(model)
+    with Bar(1, wanted=not no_progress, preparing="explaining"):
+        table, background = _examples(runs, jobs)
+        predicting.check_table(model, card, table)
+        prices = in_use()
+        asked = data_set.one(shipped.path_of("job", job), Configuration(kind, workers, batch), prices, region)
+        explained = predicting.explain(learned, asked, background, seed)
     unit, scale = ("$", 1.0) if learned.by is Objective.COST else ("h", 3600.0)
     facts: Record = {
         "job": asked.jobs[0].name,
@@ -220,8 +223,10 @@ def explain(
         {"group": "a run like the others", "factor": math.exp(explained.contributions.base) / scale}
     ]
     rows += [{"group": group, "factor": math.exp(log)} for group, log in added]
-    notes = (f"The product of all is the prediction in {unit}.",)
-    emit(Result(_ADDED, tuple(rows), facts=facts, notes=notes), form)
+    notes = [f"The product of all is the prediction in {unit}; from–to holds with 90 %."]
+    if learned.by is Objective.COST and (bill := data_set.bill_in_words(prices, kind, region)):
+        notes.append(bill)
+    emit(Result(_ADDED, tuple(rows), facts=facts, notes=tuple(notes)), form)
 
 
 @app.command("step")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +32,7 @@ from twinbed import ScenarioError
 from twinbed.text import counted, printable
 
 if TYPE_CHECKING:
+    from control.jobs import LocalRun
     from lab.cloud.input.job_file import JobFile
     from testbed.containers.host.identity import Identity
 
@@ -41,6 +44,8 @@ _COLUMNS = (
     Column("tx_mib", "sent", "MiB", 2),
 )
 _MIB = 1 << 20
+_BYTES = 4
+"""Bytes of a gradient's element."""
 
 
 def profile(
@@ -124,11 +129,11 @@ def profile(
     facts = {
         key: value for key, value in profiled.recording.metadata.items() if not key.startswith("command.")
     }
+    run = profiled.run if file.batch is None else replace(profiled.run, batch=file.batch)
     with runs_as.acting():
-        local_run_file.write(profiled.run, profiled.processes, facts, path)
+        local_run_file.write(run, profiled.processes, facts, path)
     import numpy as np
 
-    run = profiled.run
     rows: tuple[Record, ...] = tuple(
         {
             "process": name,
@@ -148,10 +153,29 @@ def profile(
         f"batch {run.batch}, {run.parameters:,} parameters, {counted(len(run.layers), 'layer')}.",
         f"Written to {path}.",
         *(() if out or place == job else unread),
+        *_doubts(profiled.run, run.batch),
         *profiled.recording.notes,
         *said_of(user, runs_as),
     )
     emit(Result(_COLUMNS, rows, notes=notes), form)
+
+
+def _doubts(seen: LocalRun, batch: int) -> Iterator[str]:
+    """Yield notes on what the job's file says otherwise, and on processes that do not train together.
+
+    batch: samples per process and step that the local run has in the end.
+    """
+    if seen.batch != batch:
+        yield (
+            f"The job's file states a batch of {batch}, which counts, and the model's input begins with "
+            f"{seen.batch}. Correct `batch` if a step of a process really takes {seen.batch} samples: the "
+            "input does not begin with sequences or a part of the batch."
+        )
+    if len(seen.cpu_cores[0]) > 1 and seen.net_in_bytes.sum() < _BYTES * seen.parameters:
+        yield (
+            "The processes exchanged no gradients, so each trained a model of its own, and predictions for "
+            "several workers do not hold. Wrap the model in DistributedDataParallel."
+        )
 
 
 def _stalls(

@@ -140,10 +140,6 @@ def recommend(
     from lab import api
     from lab.ask.times import duration_s
 
-    if measurements is not None and not search and not measurements.exists():
-        raise ScenarioError(
-            f"--measurements {measurements}: no such file; twinbed measurements import makes it"
-        )
     found = api.recommend(
         job,
         by=by.value,

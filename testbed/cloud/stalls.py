@@ -63,6 +63,7 @@ class Profiler:
     directory: working folder of the job; None: the current one.
     identity: user and environment of the job.
     count: number of steps of each repeat.
+    batch: samples per worker and step; None: the first dimension of the model's input.
     told: function called with a description as a run begins.
     """
 
@@ -71,6 +72,7 @@ class Profiler:
     directory: Path | None
     identity: Identity
     count: int = STEPS
+    batch: int | None = None
     told: Callable[[str], None] = lambda _: None
 
     def profile(self, jobs: Sequence[Profiled]) -> None:
@@ -95,7 +97,7 @@ class Profiler:
         with self._started(self.command(self.kept), 1) as cluster:
             model = cluster.model
             for job in jobs:
-                job.batch = model.batch
+                job.batch = self.batch or model.batch
                 self._run(Run.ALONE, cluster, job)
         if any(_lacks(job, Run.TOGETHER, Run.APART) for job in jobs):
             with self._started(self.command(self.kept), workers) as cluster:

@@ -143,6 +143,12 @@ SMALL = {
         (lambda: tb.whatif("x", start_s="5s"), "start_s is '5s'; expected a number or None"),
         (lambda: tb.recommend("text_bag", deadline_s="6h"), "deadline_s is '6h'; expected a number"),
         (lambda: tb.recommend("text_bag", workers=4), "workers is 4; expected a list or None"),
+        (
+            lambda: tb.recommend("text_bag", workers=[1.5]),
+            r"workers is \[1.5\]; expected a list of whole numbers or None",
+        ),
+        (lambda: tb.recommend("text_bag", workers=[]), "numbers of workers must be 1 or more"),
+        (lambda: tb.recommend("text_bag", measurements="none.duckdb"), "none.duckdb: no such file"),
         (lambda: tb.recommend("text_bag", running=["a"]), r"running is \['a'\]; expected a dict or None"),
         (lambda: tb.advise("x", seeds="2"), "seeds is '2'; expected a whole number"),
         (lambda: tb.advise("x", hosts=3), r"hosts is 3; expected a pair of numbers or None, such as \(HOSTS"),

@@ -110,6 +110,20 @@ def rules_of(catalogue: Catalogue, provider: str) -> pricing.Rules:
     return pricing.Rules(**{rule.name: getattr(billing, rule.name) for rule in fields(pricing.Rules)})
 
 
+def bill_in_words(catalogue: Catalogue, name: str, region: str) -> str:
+    """Return a sentence on the cost of a type whose provider bills managed training otherwise than machines,
+    else ""."""
+    managed = _MANAGED.get(catalogue.price(name, region).provider, "")
+    if managed not in catalogue.billings:
+        return ""
+    bill = catalogue.billing(managed)
+    start = "and the start" if bill.startup_billed else "and not the start"
+    return (
+        f"Cost as {bill.service} bills it: machines with a fee of {bill.management_fee:.0%} and a disk of "
+        f"{bill.disk_gib:g} GiB each, {start}. twinbed recommend counts machines alone, and their start."
+    )
+
+
 def _job(path: Path) -> Job:
     file = job_file.load(path)
     if file.samples is None:

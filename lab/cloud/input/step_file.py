@@ -104,6 +104,8 @@ def load(path: Path) -> tuple[Runs, Runs]:
     file = validated(StepFile, guard.read_keys(path, "keys, `parameters` among them"), str(path))
     question = [Configured(gpus=count) for count in file.gpus]
     try:
+        for number, probe in enumerate(file.probes):
+            _check_probe(file, probe, number)
         return (
             _runs(file, question, [f"with {counted(count, 'GPU')}" for count in file.gpus]),
             _runs(file, file.probes, [f"probes.{number}" for number in range(len(file.probes))]),
@@ -147,6 +149,18 @@ def _gpu(file: StepFile) -> Gpu:
             f"{', '.join(missing)}"
         )
     return Gpu(**{"flops_8": 0.0, **own})
+
+
+def _check_probe(file: StepFile, probe: Probe, number: int) -> None:
+    """Raise ScenarioError for a micro-batch of several sequences that is larger than the probe's step."""
+    micro_batch = probe.micro_batch or file.micro_batch or 1
+    tokens = probe.tokens_per_gpu or file.tokens_per_gpu
+    if micro_batch > 1 and micro_batch * file.sequence > tokens * (1 + 1e-9):
+        raise ScenarioError(
+            f"probes.{number}: a micro-batch of {micro_batch:g} sequences of {file.sequence:g} tokens is "
+            f"more than the {tokens:g} tokens_per_gpu of a step; correct micro_batch, or give the probe its "
+            "tokens_per_gpu"
+        )
 
 
 def _runs(file: StepFile, given: Sequence[Configured], called: Sequence[str]) -> Runs:

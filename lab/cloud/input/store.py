@@ -8,6 +8,7 @@ that was paid, so that a later catalogue does not change it. Source: FC² (Ta, C
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ _NUMBERS = ("price_usd_h", "vcpus", "memory_gib", "gpus", "network_bps", "cpu_sp
 _KEY = ("instance", "workers", "batch", "servers", "server_instance")
 _PARAMETER = "parameter."
 """Beginning of a CSV column that holds a further setting."""
+_FURTHER = re.compile(rf"{re.escape(_PARAMETER)}.+")
 _LARGEST = 1e15
 """Largest number of a run, in any unit, so that costs do not overflow."""
 _IN_USE_S, _LOOK_S = 10.0, 0.05
@@ -299,13 +301,13 @@ def read_csv(path: Path) -> list[Run]:
     """
     names, rows = table.read(path)
     missing = [name for name in _NEEDED if name not in names]
-    unknown = [name for name in names if name not in _IN_CSV and not name.startswith(_PARAMETER)]
+    unknown = [name for name in names if name not in _IN_CSV and not _FURTHER.fullmatch(name)]
     if missing or unknown:
         raise TraceError(
             f"{path}: "
             + "; ".join(
                 [f"column {name} is missing" for name in missing]
-                + [f"column {name} is unknown" for name in unknown]
+                + [f"column {name or repr(name)} is unknown" for name in unknown]
             )
             + f"; columns are {', '.join(_IN_CSV)} and {_PARAMETER}NAME"
         )

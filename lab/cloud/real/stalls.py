@@ -54,6 +54,7 @@ def measure(
         KEPT,
         directory,
         identity or identity_of(None, (), os.environ),
+        batch=file.batch,
         told=told,
     ).profile(jobs)
     return jobs

@@ -191,6 +191,13 @@ def train_with_card(
     return model, card
 
 
+def check_table(model: Path, card: Mapping[str, Any], table: Path) -> None:
+    """Raise ScenarioError if the model's card names another table of runs, which is not its background."""
+    if card.get("table_sha256") != hashlib.sha256(table.read_bytes()).hexdigest():
+        own = f"its own ({card.get('table')}) by --runs"
+        raise ScenarioError(f"{model}: trained on another table than {table}; give {own}, or train again")
+
+
 @dataclass(frozen=True, slots=True)
 class Explained:
     """A prediction explained.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from control.jobs import Candidates, Configuration, Flags, Job, Objective, candidates
-from control.recommender import RECOMMENDERS, choose, make
+from control.recommender import choose, make
 from control.recommender.analytic import level
 from control.recommender.fc2 import Server, choose_server
 from control.recommender.ports import Interval, Proposal, Recommendation, Recommender, Request, Stop
@@ -25,6 +25,7 @@ from lab.cloud.input.data_set import ASSUMED, instance_type, rules_of
 from lab.cloud.input.shipped_runs import shipped_runs
 from lab.cloud.input.store import Measurements, Run, as_history, network_use, of_own_batch, told_of, trials_of
 from lab.cloud.run import expected, on_gpus
+from lab.cloud.run.batches import lacks_noise, tunes_batch, without_unknown
 from lab.cloud.run.table import Facts, note_of_use, notes
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
@@ -227,12 +228,6 @@ def with_server(catalogue: Catalogue, market: Market, budget_usd_h: float) -> Ma
     return replace(market, server=choose_server(servers, min(workers), budget_usd_h).name)
 
 
-def tunes_batch(question: Question) -> bool:
-    """Return whether batch sizes are chosen among, so that trials differ in the samples they need."""
-    method = RECOMMENDERS.get(question.method)
-    return bool(question.market.batches) or (method is not None and method.tunes_batch)
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A question with all data, before the recommender is called.
@@ -293,6 +288,8 @@ def prepared(
     if across is not None:
         request = request.among(np.flatnonzero(np.isin(among.name, sorted(across.gpus))))
         among = request.candidates
+    request, few = without_unknown(question, request) if keep is None else (request, False)
+    among = request.candidates
     sized = keep is not None or question.method != "transfer" or _sized(request)
     mine = find(question.method, "recommenders")
     chosen: Recommender
@@ -313,7 +310,9 @@ def prepared(
             more = [run for run in shipped_runs() if run.job not in past]
             request = replace(request, history=as_history([*_others(runs, job), *more]))
     unasked = sum(run.job == job.name for run in runs) - len(request.observed)
-    facts = Facts(sized, left_out, len(own.jobs) if own else 0, type(chosen).__name__, unasked)
+    tried_on = {run.instance for run in runs if run.job == job.name}
+    unsold = sorted(tried_on - catalogue.types(market.region, market.market).keys())
+    facts = Facts(sized, left_out, len(own.jobs) if own else 0, type(chosen).__name__, unasked, few, unsold)
     said = (
         *notes(question, request, facts, used),
         *([_OTHER_TYPES.format(left)] if left else []),
@@ -338,7 +337,7 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
     """
     ready = prepared(question, catalogue, measurements)
     request, chosen, sized = ready.request, ready.chosen, ready.sized
-    if tunes_batch(ready.question):
+    if tunes_batch(ready.question) and not lacks_noise(ready.question, request):
         request = request.seen(to_goal(request, request.observed))
     search = chosen.searcher(request, seed=0)
     step = search.propose(request.observed)

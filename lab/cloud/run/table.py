@@ -15,6 +15,7 @@ from control.jobs import Candidates
 from control.recommender.fc2 import Fc2, Rule
 from control.recommender.ports import Recommendation, Recommender, Request, failed
 from control.recommender.scavenger import noise_in_use
+from lab.charts.words import significant
 from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Listing
 from twinbed.text import counted
@@ -30,6 +31,11 @@ _COLUMNS = (
     Column("in_bounds", "in bounds", percent=True, decimals=0), Column("outside", "outside"),
     Column("reason", "reason"),
 )  # fmt: skip
+
+
+_CONTRADICTION = 10.0
+"""Least ratio of trials to the local run's model that is told: three standard deviations of the model's log
+times (control.recommender.analytic)."""
 
 
 def result(answer: Answer, by: str) -> Result:
@@ -92,6 +98,8 @@ class Facts:
     own_jobs: number of the user's past jobs.
     method: class of the recommender.
     unasked: number of this job's trials on clusters that are not candidates.
+    one_batch: whether clusters of other batches than the job's own are left out.
+    unsold: types of this job's trials that have no price.
     """
 
     sized: bool
@@ -99,6 +107,36 @@ class Facts:
     own_jobs: int
     method: str
     unasked: int = 0
+    one_batch: bool = False
+    unsold: Sequence[str] = ()
+
+
+def _contradiction(request: Request) -> Iterator[str]:
+    """Yield a note if the trials took far longer or shorter than the local run lets expect."""
+    if request.expected_s is None or not request.observed.ok.any():
+        return
+    trials = request.observed
+    ratios = (trials.time_s / request.expected_s[trials.candidate])[trials.ok]
+    if not np.isfinite(ratios).any():
+        return
+    times = float(np.nanmedian(ratios))
+    if not 1 / _CONTRADICTION < times < _CONTRADICTION:
+        yield (
+            f"Trials took {significant(times, 2)} times as long as the local run lets expect, and a factor "
+            "of about three is usual. Check the runs' time_s, in seconds, and the job's samples, over all "
+            "epochs."
+        )
+
+
+def _one_worker_s_price(request: Request) -> Iterator[str]:
+    """Yield a note if trials on several workers were paid at one worker's price, by which they look cheap."""
+    trials, among = request.observed, request.candidates
+    count, price = (column[trials.candidate] for column in (among.count, among.price_usd_h))
+    paid = trials.cost_usd / (trials.time_s / 3600)
+    wrong = (count > 1) & (among.servers[trials.candidate] == 0) & np.isclose(paid, price / count, rtol=0.02)
+    if wrong.any():
+        named = ", ".join(str(among.configuration(row)) for row in dict.fromkeys(trials.candidate[wrong]))
+        yield f"Paid at the price of one worker: {named}. price_usd_h is the price of the whole cluster."
 
 
 def notes(question: Question, request: Request, facts: Facts, used: Mapping[str, Listing]) -> Iterator[str]:
@@ -112,6 +150,14 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
             f"{counted(facts.unasked, 'trial')} of this job ran on clusters that this question leaves "
             "out, and told nothing here; --types, --workers and --batches add them."
         )
+    if facts.unsold:
+        where = f"{question.market.region} has no {question.market.market} price of them"
+        yield (
+            f"Trials on {', '.join(facts.unsold)} tell nothing: {where}. Correct a misspelt name, ask about "
+            "their --region, or add them to your --catalogue."
+        )
+    yield from _one_worker_s_price(request)
+    yield from _contradiction(request)
     if facts.left_out:
         without = "with" if (request.candidates.gpus == 0).all() else "without"
         yield f"Left out, because no run tells of types {without} GPUs: {', '.join(facts.left_out)}."
@@ -151,14 +197,15 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
             "The job's file states no samples, so the local run shows how fast the job computes but not how "
             "long it takes."
         )
+    several = facts.method == "Analytic" and np.unique(request.candidates.batch).size > 1
+    if facts.one_batch or (several and np.isnan(noise_in_use(request.observed))):
+        yield (
+            "Of several batches, only the one nearest the job's own is ranked: how many "
+            "more samples another one needs follows from the noise of the gradients, which --method "
+            "scavenger --search measures."
+        )
     if facts.method == "Analytic":
         rows = request.candidates
-        if np.unique(rows.batch).size > 1 and np.isnan(noise_in_use(request.observed)):
-            yield (
-                "Of several batches, only the one nearest the job's own is ranked: how many more samples "
-                "another one needs follows from the noise of the gradients, which --method scavenger "
-                "--search measures."
-            )
         if alone := sorted({*rows.name[(rows.count > 1) & (rows.gpus == 0) & np.isnan(rows.network_bps)]}):
             yield (
                 "Several workers of a type are left out where the catalogue has no network rate: "

@@ -18,7 +18,8 @@ from control.provisioner import Order, Provisioner
 from lab.cloud.input.job_file import JobFile
 from lab.cloud.input.store import Measurements
 from lab.cloud.run import expected
-from lab.cloud.run.recommending import Question, tunes_batch
+from lab.cloud.run.batches import tunes_batch
+from lab.cloud.run.recommending import Question
 from lab.cloud.search import Backend
 from lab.cloud.search.loop import Limits, Search, Searched, Trial
 from testbed.cloud.emulated import SCALE

@@ -22,7 +22,8 @@ from control.recommender.ports import Observations, Request, Stop, failed, stop
 from control.recommender.scavenger import to_goal
 from lab.cloud.input.data_set import instance_type, rules_of
 from lab.cloud.input.store import Measurements, Run
-from lab.cloud.run.recommending import Prepared, Question, bounds, prepared, tunes_batch
+from lab.cloud.run.batches import tunes_batch
+from lab.cloud.run.recommending import Prepared, Question, bounds, prepared
 from lab.cloud.search.held import nothing_left
 from traces.catalogue.catalogue import Catalogue, Listing
 from twin.cloud import performance, pricing
@@ -32,6 +33,8 @@ STEPS = 20
 """Steps that a trial measures, as in the shipped table of measured jobs."""
 MOST_FAILURES = 3
 """Failed trials in a row after which the job is taken to be broken."""
+EVERY_FAILED = "every trial failed"
+"""Problem of a search that found no cluster to take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +330,7 @@ def _unkept(question: Question, request: Request, best: int) -> str:
     """Return a sentence if the best candidate's trials failed, or do not keep the bounds, else ""."""
     observed = request.observed
     if failed(request, observed)[best]:
-        return "every trial failed"
+        return EVERY_FAILED
     measured = np.flatnonzero(observed.ok & (observed.candidate == best))
     late = observed.time_s[measured] > question.deadline_s
     dear = observed.cost_usd[measured] > question.budget_usd

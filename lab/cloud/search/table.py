@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.cloud.search import Backend
 from lab.cloud.search.backends import said_of
-from lab.cloud.search.loop import Searched, Trial
+from lab.cloud.search.loop import EVERY_FAILED, Searched, Trial
 from lab.runs.formats import Column, Record, Result
 from twinbed.text import counted
 
@@ -47,13 +47,16 @@ def result(searched: Searched, backend: Backend) -> Result:
     known = f" after {counted(searched.known, 'trial')} that {were} known" if searched.known else ""
     modelled = backend is Backend.TWIN
     measured = ("tried" if modelled else "measured") if searched.tried else "not measured"
+    ended = f"The search ended: {searched.why}."
+    taken = f"Take: {searched.best} at {searched.price_usd_h:.3f} $/h, {measured}. {ended}"
+    none = searched.problem == EVERY_FAILED
     mixed = ["Known trials were real runs; the rehearsal compares their times with modelled ones."]
     return Result(
         _COLUMNS if problems else _COLUMNS[:-1],
         rows,
         facts={
             **({"bounds": searched.problem} if searched.problem else {}),
-            "take": str(searched.best),
+            "take": "none" if none else str(searched.best),
             "measured": str(searched.tried).lower(),
             "trials": str(count),
             "spent": f"{searched.spent_usd:.4f} $",
@@ -61,8 +64,9 @@ def result(searched: Searched, backend: Backend) -> Result:
         },
         legend="time and cost are the whole job's; held and the trial's cost are the trial's own",
         notes=(
-            f"Take: {searched.best} at {searched.price_usd_h:.3f} $/h, {measured}. "
-            f"The search ended: {searched.why}.",
+            f"Take none: every trial failed. Correct the job, or allow other clusters. {ended}"
+            if none
+            else taken,
             f"{counted(count, 'trial')}{known} cost {searched.spent_usd:.4f} $ by the price list.",
             said_of(backend),
             *(mixed if modelled and searched.known else ()),

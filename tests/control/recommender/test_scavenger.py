@@ -152,6 +152,8 @@ def test_the_ranking_is_by_goodput_and_what_is_missing_is_named() -> None:
     rows = Scavenger().recommend(request.seen(to_goal(request, observed)))
     assert [row.cost_usd for row in rows] == sorted(row.cost_usd for row in rows)
     assert "noise scale 500 samples" in rows[0].reason
+    rows = Scavenger().recommend(request.seen(no_observations().with_trial(0, 60.0, 1.0, True)))
+    assert "noise scale not known yet: more samples in a step count as no gain" in rows[0].reason
     with pytest.raises(ScenarioError, match="try some with --search"):
         Scavenger().recommend(request)
     with pytest.raises(ScenarioError, match="needs `batch`"):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from lab.ask import shipped
 from lab.cli import profile as profile_verb
 from lab.cli.main import app, call
 from lab.cli.reference import document
+from lab.cloud.input.local_run_file import read
 from lab.cloud.input.store import read_csv
 
 
@@ -122,3 +124,32 @@ def test_a_profiled_job_writes_beside_the_json(monkeypatch, tmp_path, capfd) -> 
     assert call(["profile", "mine.yaml", "--no-progress"]) == 0
     assert (tmp_path / "own.parquet").exists()
     assert "the run that ships" not in capfd.readouterr().out
+
+
+def test_profile_takes_the_batch_that_the_file_states_and_tells_of_processes_alone(
+    monkeypatch, tmp_path, capfd
+) -> None:
+    ones, sent = np.ones((5, 2)), np.full((5, 2), 1e6)
+    seen = LocalRun(1.0, ones, ones, sent, sent, np.full(20, 0.1), 35, 1000)
+
+    def profiled(*_: object, **__: object) -> object:
+        return SimpleNamespace(
+            run=seen, processes=("master", "worker-1"), recording=SimpleNamespace(metadata={}, notes=())
+        )
+
+    monkeypatch.setattr("testbed.cloud.local_run.profile", profiled)
+    file = tmp_path / "mine.yaml"
+
+    def said(batch: str) -> str:
+        file.write_text(f"name: mine\ncommand: python x.py\n{batch}")
+        assert call(["profile", str(file), "--no-progress"]) == 0
+        return " ".join(capfd.readouterr().out.split())
+
+    assert "states a batch of 20, which counts, and the model's input begins with 35" in said("batch: 20")
+    assert read(tmp_path / "mine.local-run.parquet").batch == 20
+    for batch in ("batch: 35", ""):
+        assert "begins with" not in said(batch)
+        assert read(tmp_path / "mine.local-run.parquet").batch == 35
+    assert "exchanged no gradients" not in said("")
+    seen = replace(seen, net_in_bytes=sent * 0)
+    assert "exchanged no gradients" in said("")

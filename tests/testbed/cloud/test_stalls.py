@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -76,6 +77,11 @@ def test_each_run_has_its_workers_samples_and_network_and_is_made_twice(profiler
     assert starts == [("kept", 1), ("kept", 2), ("samples", 2)] * 2 + [("all_reduce.py", 2)]
     assert made.all_reduce_s == pytest.approx((0.1,) * len(all_reduce.SIZES))
     assert (tmp_path / "drop_caches").read_text() == "1"
+
+
+def test_the_batch_that_a_job_states_counts(profiler, made):
+    replace(profiler, batch=6).profile([made])
+    assert {timing.samples for timing in made.timings.values()} == {3 * 6}
 
 
 def test_a_run_that_spreads_is_repeated_alone_up_to_five_times(profiler, made, monkeypatch):

@@ -101,7 +101,7 @@ def test_trials_are_the_runs_of_the_job_on_candidates():
 
 def test_a_csv_file_is_read_with_its_parameters(tmp_path):
     path = tmp_path / "runs.csv"
-    path.write_text(HEADER + "a,m4,2,10.5,4.0,4,16,,0.1\nb,m4,2,600,4.0,4,16,false,\n")
+    path.write_text(HEADER.replace(",", ", ") + "a,m4,2,10.5,4.0,4,16,,0.1\nb,m4,2,600,4.0,4,16,false,\n")
     first, second = read_csv(path)
     assert first == Run("a", "m4", 2, 10.5, 4.0, 4.0, 16.0, parameters={"lr": 0.1}, source="runs.csv")
     assert (second.ok, second.parameters) == (False, {})
@@ -124,6 +124,10 @@ def test_a_csv_file_is_read_with_its_parameters(tmp_path):
         ),
         (HEADER + "a,m4,2,1,,4,16,,\n", "row 2, column price_usd_h: is empty$"),
         (HEADER + "a,m4,2,1,4\n", "row 2: 5 fields between commas, and the header has 9"),
+        (HEADER.replace(",", ";"), "row 1: expected ',' between fields, not ';'; save it with commas"),
+        (HEADER.replace(",", "\t"), r"row 1: expected ',' between fields, not '\\t'; save it with commas"),
+        (HEADER.replace("lr", "") + "a,m4,2,1,4,4,16,,1\n", "column parameter. is unknown"),
+        ("," + HEADER + "0,a,m4,2,1,4,4,16,,1\n", "csv: column '' is unknown"),
     ],
 )
 def test_a_csv_file_that_is_wrong_is_refused_by_row_and_column(tmp_path, text, message):

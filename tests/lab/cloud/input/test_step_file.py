@@ -54,6 +54,10 @@ def test_what_is_not_given_is_usual_and_a_probe_has_its_own(tmp_path):
             QUESTION + "probes: [{gpus: 8, step_s: 0.1}]",
             r"step\.yaml: probes\.0: this step is faster than the GPU's peak",
         ),
+        (
+            QUESTION + "probes: [{gpus: 8, step_s: 6.0, micro_batch: 64}]",
+            r"probes\.0: a micro-batch of 64 sequences of 2048 tokens is more than the 65536 tokens_per_gpu",
+        ),
         (QUESTION.replace("[16, 64]", "[]"), "gpus: "),
         (
             QUESTION.replace("[16, 64]", "[16, 0]"),

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from control.predictor import physical
 from control.predictor.explanation import contributions
 from control.predictor.training import Schedule
 from control.predictor.tried_network import train_network
+from lab.cli import predict as predict_verb
 from lab.cli.main import call
 from lab.cloud.input import data_set, local_run_file
 from lab.cloud.input.data_set import COLUMNS
@@ -134,7 +136,7 @@ def test_a_run_that_cannot_be_learned_from_is_named_by_its_row_in_the_table(fold
 
 
 @pytest.mark.slow
-def test_train_then_explain(folder, capsys):
+def test_train_then_explain(folder, capsys, monkeypatch):
     where = ["--runs", str(folder / "runs.csv"), "--jobs", str(folder), "--format", "json"]
     models = folder / "models"
     assert call(["predict", "train", "--out", str(models), *where]) == 0
@@ -143,7 +145,10 @@ def test_train_then_explain(folder, capsys):
     assert all(row["median_error_applications"] < 0.2 for row in trained)
     model = str(models / "time.twinbed-predictor")
     asked = [model, str(folder / "b.yaml"), "--type", "n1-standard-8", "--workers", "2"]
+    bars = []
+    monkeypatch.setattr(predict_verb, "Bar", lambda *_, **told: bars.append(told) or nullcontext())
     assert call(["predict", "explain", *asked, *where]) == 0
+    assert bars == [{"wanted": True, "preparing": "explaining"}]
     shown = json.loads(capsys.readouterr().out)
     facts = shown["facts"]
     assert facts["from"] < facts["time (h)"] < facts["to"]
@@ -159,7 +164,15 @@ def test_train_then_explain(folder, capsys):
     assert "no region 'us-west-9'" in capsys.readouterr().err
     far = [model, str(folder / "b.yaml"), "--type", "n1-standard-8", "--workers", "5000"]
     assert call(["predict", "explain", *far, *where]) == 0
-    assert json.loads(capsys.readouterr().out)["facts"]["like what was learned from"] is False
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["facts"]["like what was learned from"] is False
+    assert "as Vertex" not in " ".join(shown["notes"])
+    paid = [str(models / "cost.twinbed-predictor"), *asked[1:]]
+    assert call(["predict", "explain", *paid, *where]) == 0
+    bill = "Cost as Vertex AI custom training bills it: machines with a fee of 15% and a disk of 100 GiB each"
+    assert bill in " ".join(json.loads(capsys.readouterr().out)["notes"])
+    assert call(["predict", "explain", *asked]) == 2
+    assert f"{model}: trained on another table than" in capsys.readouterr().err
 
 
 @pytest.mark.slow

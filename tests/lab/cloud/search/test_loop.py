@@ -204,6 +204,9 @@ def test_limits_of_trials_and_a_broken_job(database):
     new = replace(JOB, name="new")
     found = search(database, Broken(step_s), "exhaustive", two, job=new, stored=False).run()
     assert found.problem == "every trial failed"
+    told = table.result(found, Backend.TESTBED)
+    assert told.facts["take"] == "none"
+    assert told.notes[0].startswith("Take none: every trial failed. Correct the job")
     cloud = Broken(step_s)
     with pytest.raises(ScenarioError, match="3 trials failed one after another: no module named data"):
         search(database, cloud, "random").run()
