@@ -2,6 +2,7 @@
 
 import pytest
 import streamlit as st
+from streamlit.util import calc_hash
 
 from lab.explorer import session
 from lab.explorer.job import Job
@@ -267,6 +268,20 @@ def test_the_runs_can_be_filtered_by_text_and_policy(open_runs):
     app.text_input(key="runs_text").set_value("").run()
     app.multiselect(key="runs_policies").set_value(["vpa", "static"]).run()
     assert "2 of 4 runs" in texts(app)
+
+
+def test_ticked_runs_stay_ticked_under_another_filter_and_behind_another_page(open_app, stored):
+    escra = next(run.id for run in stored[1] if "-escra-" in run.id)
+    app = open_app("runs", runs=[escra])
+    app.text_input(key="runs_text").set_value("-static-").run()
+    assert app.query_params["runs"] == escra
+    assert "1 of 4 runs" in texts(app)
+    assert "1 ticked run is not among these" in texts(app)
+    for page in ("sweep", "runs"):
+        app._page_hash = calc_hash(page)
+        app.query_params.clear()
+        app.run()
+    assert app.query_params["runs"] == escra
 
 
 def test_an_empty_store_says_how_to_fill_it(open_runs, monkeypatch, tmp_path):
