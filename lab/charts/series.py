@@ -95,6 +95,21 @@ def thin(frame: pd.DataFrame, columns: list[str], buckets: int) -> pd.DataFrame:
     return frame.iloc[np.unique(np.concatenate(keep))]
 
 
+def with_begins(frame: pd.DataFrame, period_s: float) -> pd.DataFrame:
+    """Return the rows with one more at the begin of each stretch of them in which the container is up.
+
+    A row holds up to its `at_s`: a chart of steps between rows leaves out the first of a stretch.
+    """
+    up, at_s = frame["up"].to_numpy(bool), frame["at_s"].to_numpy(np.float64)
+    first = np.flatnonzero(up & ~np.concatenate([[False], up[:-1]]))
+    begins = frame.iloc[first]
+    before_s = np.where(first > 0, at_s[first - 1], -np.inf)
+    begin_s = np.maximum(begins["at_s"] - begins["periods"] * period_s, before_s)
+    return pd.concat(
+        [begins.assign(at_s=begin_s).set_index(first - 0.5), frame.reset_index(drop=True)]
+    ).sort_index(ignore_index=True)
+
+
 def _smallest(values: NDArray[np.float64], edges: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the index of the smallest value in each stretch. NaN counts as infinite."""
     filled = np.where(np.isnan(values), np.inf, values)

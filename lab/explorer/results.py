@@ -136,7 +136,9 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
         marked |= set(happened["kind"])
         stack.html(_heading(look, frame, quantity))
         chart = drawing.limit_and_use(
-            series.thin(frame, [use, limit], buckets),
+            series.with_begins(
+                series.thin(frame, [use, limit], buckets), look.run.manifest["workload"]["period_s"]
+            ),
             series.throttled_spans(frame, _MOST_SPANS) if quantity == "cpu" else pd.DataFrame(),
             happened,
             quantity=quantity,

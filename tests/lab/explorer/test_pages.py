@@ -1,5 +1,6 @@
 """The pages: what they show at an address, and what they make of what is entered."""
 
+import pyarrow as pa
 import pytest
 import streamlit as st
 from streamlit.util import calc_hash
@@ -107,6 +108,12 @@ def test_an_address_with_stored_runs_shows_their_results_and_takes_another_conta
     assert not app.exception
     assert app.query_params["container"] == "c1"
     assert "MiB unused" in html(app)
+
+
+def test_a_chart_of_a_container_begins_with_the_first_row_of_its_series(open_app, stored):
+    app = open_app(runs=[stored[1][0].id])
+    rows = charts(app)[0].proto.datasets[0].data.data
+    assert pa.ipc.open_stream(rows).read_pandas()["at_s"].min() == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.slow
