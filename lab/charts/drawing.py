@@ -183,7 +183,7 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
         .mark_line(clip=True, strokeWidth=2.2)
         .encode(
             x=alt.X("slack:Q", title=title, scale=alt.Scale(domain=[low, high])),
-            y=left("share", "Share of container-periods", percent=True, scale=alt.Scale(domain=[0, 1])),
+            y=left("share", "Share of the containers' time", percent=True, scale=alt.Scale(domain=[0, 1])),
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
                 alt.Tooltip("share:Q", title="share at or below", format=".0%"),

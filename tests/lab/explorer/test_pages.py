@@ -5,8 +5,11 @@ import pytest
 import streamlit as st
 from streamlit.util import calc_hash
 
+from lab.charts.report import all_charts
 from lab.explorer import session
 from lab.explorer.job import Job
+from lab.runs.store import RunStore
+from tests.lab.sample_traces import whatif
 from tests.patience import PATIENCE_S
 from twinbed import StoreError
 
@@ -114,6 +117,21 @@ def test_a_chart_of_a_container_begins_with_the_first_row_of_its_series(open_app
     app = open_app(runs=[stored[1][0].id])
     rows = charts(app)[0].proto.datasets[0].data.data
     assert pa.ipc.open_stream(rows).read_pandas()["at_s"].min() == pytest.approx(0.0, abs=1e-9)
+
+
+def test_charts_of_a_coarse_series_say_that_they_are_of_means(
+    open_app, stored, trace_path, monkeypatch, tmp_path
+):
+    store = RunStore(tmp_path)
+    (run,) = whatif(trace_path, ["escra"], store=store, overrides=["series_interval_s=2"])
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path))
+    said = texts(open_app(runs=[run.id]))
+    assert "The CPU limit is a mean over 2 s here" in said
+    assert "Slack is a mean over 2 s here" in said
+    (about,) = [figure.caption for figure in all_charts([run]) if "slack" in figure.title]
+    assert "Slack is a mean over 2 s here" in about
+    monkeypatch.setenv("TWINBED_STORE", str(stored[0].root))
+    assert "is a mean over" not in texts(open_app(runs=[stored[1][0].id]))
 
 
 @pytest.mark.slow
