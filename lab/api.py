@@ -9,7 +9,6 @@ Heavy packages are imported when they are used. Charts need the extra `explorer`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import deepcopy
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -241,14 +240,15 @@ def sweep(
 
 
 @checked
-def compare(*runs: str | Run | Sequence[Run], store: Where = None) -> Runs:
-    """Compare stored runs, given by id, by the beginning of an id, as runs, or as results of `run`."""
+def compare(*runs: str | Run | Sequence[str | Run], store: Where = None) -> Runs:
+    """Compare stored runs, given by id, by the beginning of an id, as runs, as results of `run`, or as lists
+    of these."""
     from lab.runs.store import Run
 
     opened, given = Store(store), list[Run]()
     for run in runs:
-        part = [opened.open(run)] if isinstance(run, str) else [run] if isinstance(run, Run) else run
-        given += part
+        part = [run] if isinstance(run, str | Run) else run
+        given += [opened.open(one) if isinstance(one, str) else one for one in part]
     return Runs(tuple(given))
 
 
@@ -412,7 +412,7 @@ def _asked(scenario: Asked, settings: Settings) -> Scenario:
     from lab.ask.scenario import build, load, with_overrides
 
     if isinstance(scenario, Mapping):
-        scenario = build(deepcopy(dict(scenario)))
+        scenario = build(_as_in_a_file(scenario))
     loaded = load(scenario) if isinstance(scenario, str | Path) else scenario
     return with_overrides(loaded, _texts(settings)) if settings else loaded
 
@@ -434,10 +434,20 @@ def _varied(vary: Mapping[str, Sequence[object]]) -> list[str]:
 def _plain(value: object) -> str:
     import json
 
-    def known(other: Any) -> object:
-        return other.tolist() if hasattr(other, "tolist") else str(other)  # NumPy's numbers, and paths
+    if isinstance(value, str):
+        return value
+    return json.dumps(_as_in_a_file(value), default=str, ensure_ascii=False)
 
-    return value if isinstance(value, str) else json.dumps(value, default=known, ensure_ascii=False)
+
+def _as_in_a_file(value: Any) -> Any:
+    """Return a copy with lists for tuples and arrays, texts for paths, and Python's numbers for NumPy's."""
+    if isinstance(value, Mapping):
+        return {key: _as_in_a_file(inner) for key, inner in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_as_in_a_file(inner) for inner in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 def _said(line: str) -> None:
