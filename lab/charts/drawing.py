@@ -31,11 +31,12 @@ LEFT = 56
 
 
 def workload(frame: pd.DataFrame, start_s: float = 0.0) -> alt.Chart:
-    """Return the demand as areas stacked over containers. Columns: at_s, container, cpu_cores.
+    """Return the demand as areas stacked over containers. Columns: at_s, container, cpu_cores: a value holds
+    from its time to the next.
 
     start_s: time stamp of second 0.
     """
-    base = alt.Chart(frame, height=300).mark_area(interpolate="step", opacity=0.75, line=False)
+    base = alt.Chart(frame, height=300).mark_area(interpolate="step-after", opacity=0.75, line=False)
     names = list(dict.fromkeys(frame["container"]))
     color = alt.Color(
         "container:N",
