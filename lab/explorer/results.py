@@ -174,7 +174,7 @@ def _why(entries: Sequence[Shown], name: str, window: tuple[float, float]) -> No
             about = (
                 "Number of times that the CPU limit was raised (↑) and lowered (↓) in this window, by reason."
             )
-        st.caption(about)
+        st.caption(html.markdown(about))
     else:
         st.caption("No policy changed the CPU limit in this window.")
 

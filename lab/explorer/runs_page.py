@@ -25,7 +25,7 @@ from lab.runs.formats import ABSENT
 from lab.runs.store import Run, RunStore
 from lab.runs.upkeep import remove
 from twinbed import StoreError
-from twinbed.text import are, counted
+from twinbed.text import counted
 
 _COLUMNS = ("mean_reserved_cores", "throttled_share", "lateness_p99_s", "oom_kills", "restarts", "cost")
 
@@ -47,16 +47,17 @@ def page() -> None:
         return
     matching = _filtered(healthy)
     asked = dict.fromkeys(st.query_params.get_all("runs") or st.session_state.get("runs_ticked", []))
-    ticked = [run_id for run_id in asked if run_id in set(healthy["id"])]
-    hidden = [run_id for run_id in ticked if run_id not in set(matching["id"])]
+    stored_ids, listed_ids = set(healthy["id"]), set(matching["id"])
+    ticked = [run_id for run_id in asked if run_id in stored_ids]
+    hidden = [run_id for run_id in ticked if run_id not in listed_ids]
     st.caption(
         f"{len(matching)} of {counted(len(healthy), 'run')} in {html.markdown(str(store.root))}. "
         "Tick several to compare them."
-        + (f" {counted(len(hidden), 'ticked run')} {are(len(hidden))} not among these." if hidden else "")
+        + (f" Not listed: {counted(len(hidden), 'ticked run')}." if hidden else "")
     )
     if len(ticked) < len(asked) and is_new:
-        gone = counted(len(asked) - len(ticked), "run")
-        st.warning(f"The address names {gone} that this store does not have.")
+        gone = len(asked) - len(ticked)
+        st.warning(f"The address names {counted(gone, 'run')} that this store does not have.")
     picked = [*hidden, *_table(matching, ticked)]
     st.session_state["runs_ticked"] = picked
     session.write_address({"runs": picked} if picked else {})

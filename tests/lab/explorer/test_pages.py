@@ -301,7 +301,7 @@ def test_ticked_runs_stay_ticked_under_another_filter_and_behind_another_page(op
     app.text_input(key="runs_text").set_value("-static-").run()
     assert app.query_params["runs"] == escra
     assert "1 of 4 runs" in texts(app)
-    assert "1 ticked run is not among these" in texts(app)
+    assert "Not listed: 1 ticked run." in texts(app)
     for page in ("sweep", "runs"):
         app._page_hash = calc_hash(page)
         app.query_params.clear()
