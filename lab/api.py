@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lab.answers import Advised, Ranking, Runs, Sweep, Table
-from lab.arguments import checked
+from lab.arguments import as_in_a_file, checked
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
@@ -412,7 +412,7 @@ def _asked(scenario: Asked, settings: Settings) -> Scenario:
     from lab.ask.scenario import build, load, with_overrides
 
     if isinstance(scenario, Mapping):
-        scenario = build(_as_in_a_file(scenario))
+        scenario = build(as_in_a_file(scenario))
     loaded = load(scenario) if isinstance(scenario, str | Path) else scenario
     return with_overrides(loaded, _texts(settings)) if settings else loaded
 
@@ -436,18 +436,7 @@ def _plain(value: object) -> str:
 
     if isinstance(value, str):
         return value
-    return json.dumps(_as_in_a_file(value), default=str, ensure_ascii=False)
-
-
-def _as_in_a_file(value: Any) -> Any:
-    """Return a copy with lists for tuples and arrays, texts for paths, and Python's numbers for NumPy's."""
-    if isinstance(value, Mapping):
-        return {key: _as_in_a_file(inner) for key, inner in value.items()}
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_as_in_a_file(inner) for inner in value]
-    return str(value) if isinstance(value, Path) else value
+    return json.dumps(as_in_a_file(value), default=str, ensure_ascii=False)
 
 
 def _said(line: str) -> None:

@@ -74,6 +74,17 @@ def checked(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
     return call
 
 
+def as_in_a_file(value: Any) -> Any:
+    """Return a copy with lists for tuples and arrays, texts for paths, and Python's numbers for NumPy's."""
+    if isinstance(value, Mapping):
+        return {key: as_in_a_file(inner) for key, inner in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [as_in_a_file(inner) for inner in value]
+    return str(value) if isinstance(value, os.PathLike) else value
+
+
 def _fitted(name: str, value: Any, parts: list[tuple[str, str]]) -> Any:
     kinds = [kind for kind, _ in parts]
     if hasattr(value, "tolist"):  # a number or an array of NumPy, or a column of pandas
