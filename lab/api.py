@@ -9,13 +9,12 @@ Heavy packages are imported when they are used. Charts need the extra `explorer`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import deepcopy
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lab.answers import Advised, Ranking, Runs, Sweep, Table
-from lab.arguments import checked
+from lab.arguments import as_in_a_file, checked
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
@@ -241,14 +240,15 @@ def sweep(
 
 
 @checked
-def compare(*runs: str | Run | Sequence[Run], store: Where = None) -> Runs:
-    """Compare stored runs, given by id, by the beginning of an id, as runs, or as results of `run`."""
+def compare(*runs: str | Run | Sequence[str | Run], store: Where = None) -> Runs:
+    """Compare stored runs, given by id, by the beginning of an id, as runs, as results of `run`, or as lists
+    of these."""
     from lab.runs.store import Run
 
     opened, given = Store(store), list[Run]()
     for run in runs:
-        part = [opened.open(run)] if isinstance(run, str) else [run] if isinstance(run, Run) else run
-        given += part
+        part = [run] if isinstance(run, str | Run) else run
+        given += [opened.open(one) if isinstance(one, str) else one for one in part]
     return Runs(tuple(given))
 
 
@@ -421,7 +421,7 @@ def _asked(scenario: Asked, settings: Settings) -> Scenario:
     from lab.ask.scenario import build, load, with_overrides
 
     if isinstance(scenario, Mapping):
-        scenario = build(deepcopy(dict(scenario)))
+        scenario = build(as_in_a_file(scenario))
     loaded = load(scenario) if isinstance(scenario, str | Path) else scenario
     return with_overrides(loaded, _texts(settings)) if settings else loaded
 
@@ -443,10 +443,9 @@ def _varied(vary: Mapping[str, Sequence[object]]) -> list[str]:
 def _plain(value: object) -> str:
     import json
 
-    def known(other: Any) -> object:
-        return other.tolist() if hasattr(other, "tolist") else str(other)  # NumPy's numbers, and paths
-
-    return value if isinstance(value, str) else json.dumps(value, default=known, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    return json.dumps(as_in_a_file(value), default=str, ensure_ascii=False)
 
 
 def _said(line: str) -> None:

@@ -36,8 +36,8 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 }
 """Name of a type in an annotation → the types that are taken, and its noun."""
 
-_LISTED = {"[int]": "whole numbers", "[str]": "texts", "[float]": "numbers"}
-"""Elements of a list → their noun."""
+_PLURALS = {"str": "texts", "int": "whole numbers", "float": "numbers"}
+"""Nouns of what is in lists, by their names in an annotation."""
 
 _EXAMPLES = {
     "until": "'ci(METRIC) < 5%'",
@@ -74,22 +74,37 @@ def checked(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
     return call
 
 
+def as_in_a_file(value: Any) -> Any:
+    """Return a copy with lists for tuples and arrays, texts for paths, and Python's numbers for NumPy's."""
+    if isinstance(value, Mapping):
+        return {key: as_in_a_file(inner) for key, inner in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [as_in_a_file(inner) for inner in value]
+    return str(value) if isinstance(value, os.PathLike) else value
+
+
 def _fitted(name: str, value: Any, parts: list[tuple[str, str]]) -> Any:
     kinds = [kind for kind, _ in parts]
+    if hasattr(value, "tolist"):  # a number or an array of NumPy, or a column of pandas
+        value = value.tolist()
     if isinstance(value, str) and "str" not in kinds and ("Sequence", "[str]") in parts:
         return [value]
     if any(_is(value, *part) for part in parts):
         return value
-    nouns = [_noun(*part, value) for part in dict(parts).items()]
+    nouns = [_noun(value, *part) for part in parts]
     example = f", such as {_EXAMPLES[name]}" if name in _EXAMPLES else ""
-    raise ScenarioError(f"{name} is {_short(value)}; expected {' or '.join(nouns)}{example}")
+    raise ScenarioError(f"{name} is {_short(value)}; expected {' or '.join(dict.fromkeys(nouns))}{example}")
 
 
-def _noun(kind: str, inside: str, value: Any) -> str:
-    """Return what a kind is called. A list with elements of another kind is told which it holds."""
-    noun = _KINDS[kind][1] if kind in _KINDS else f"a {kind}"
-    of = _LISTED.get(inside) if kind == "Sequence" and _is(value, kind, "[object]") else None
-    return noun if of is None else f"{noun} of {of}"
+def _noun(value: Any, kind: str, inside: str) -> str:
+    """Return the noun of a kind. A list that is refused is told what a list has to hold."""
+    if kind not in _KINDS:
+        return f"a {kind}"
+    held = [_PLURALS.get(name, f"{name}s") for name, _ in _PART.findall(inside)]
+    is_told = kind == "Sequence" and isinstance(value, list | tuple) and "object" not in inside
+    return f"{_KINDS[kind][1]} of {' or '.join(held)}" if is_told else _KINDS[kind][1]
 
 
 def _short(value: Any) -> str:
@@ -103,8 +118,8 @@ def _is(value: Any, kind: str, inside: str) -> bool:
     if kind == "Sequence":
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
             return False
-        element = inside.strip("[]")
-        return element == "object" or all(_is(one, element, "") for one in value)
+        held = _PART.findall(inside)
+        return held == [("object", "")] or all(any(_is(one, *part) for part in held) for one in value)
     if isinstance(value, bool) and kind in ("int", "float"):
         return False
     if kind == "tuple":

@@ -31,11 +31,12 @@ LEFT = 56
 
 
 def workload(frame: pd.DataFrame, start_s: float = 0.0) -> alt.Chart:
-    """Return the demand as areas stacked over containers. Columns: at_s, container, cpu_cores.
+    """Return the demand as areas stacked over containers. Columns: at_s, container, cpu_cores: a value holds
+    from its time to the next.
 
     start_s: time stamp of second 0.
     """
-    base = alt.Chart(frame, height=300).mark_area(interpolate="step", opacity=0.75, line=False)
+    base = alt.Chart(frame, height=300).mark_area(interpolate="step-after", opacity=0.75, line=False)
     names = list(dict.fromkeys(frame["container"]))
     color = alt.Color(
         "container:N",
@@ -183,7 +184,7 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
         .mark_line(clip=True, strokeWidth=2.2)
         .encode(
             x=alt.X("slack:Q", title=title, scale=alt.Scale(domain=[low, high])),
-            y=left("share", "Share of container-periods", percent=True, scale=alt.Scale(domain=[0, 1])),
+            y=left("share", "Share of the containers' time", percent=True, scale=alt.Scale(domain=[0, 1])),
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
                 alt.Tooltip("share:Q", title="share at or below", format=".0%"),

@@ -140,6 +140,8 @@ _STRETCHES = 300
 _HELD_UP = 1.2
 """A fault delayed an iteration if its duration is at least this multiple of the median: ten times the excess
 that jitter alone causes."""
+_ROUNDING_S = 1e-7
+"""Time below which two moments are one, s: far below any exchange, far above the error of a sum of weeks."""
 _STEPS = {
     "detected": ("the fault is detected", SERIES[1], "circle"),
     "selected": ("another path is chosen", SERIES[2], "square"),
@@ -199,7 +201,7 @@ def _steps(look: Shown) -> pd.DataFrame:
     begin_s = _first_felt(outages["begin_s"], series)
     first = outages[outages["begin_s"] == begin_s]
     at_s = {key: float(first[f"{key}_s"].max()) for key in _STEPS if f"{key}_s" in first}
-    met = series[series["at_s"] + series["duration_s"] > begin_s]
+    met = series[_met(series, begin_s)]
     if len(met):
         at_s["over"] = float((met["at_s"] + met["duration_s"]).iloc[0])
     after_s = {key: at - begin_s for key, at in at_s.items() if np.isfinite(at) and at > begin_s}
@@ -211,12 +213,17 @@ def _steps(look: Shown) -> pd.DataFrame:
 def _first_felt(begin_s: pd.Series, series: pd.DataFrame) -> float:
     """Return the begin of the first fault that delayed an iteration, else of the first fault, s."""
     begins = sorted(begin_s.unique())
-    ends, longest = series["at_s"] + series["duration_s"], _HELD_UP * series["duration_s"].median()
+    longest = _HELD_UP * series["duration_s"].median()
     for begin in begins:
-        met = series["duration_s"][ends > begin]
+        met = series["duration_s"][_met(series, begin)]
         if len(met) and met.iloc[0] > longest:
             return float(begin)
     return float(begins[0])
+
+
+def _met(series: pd.DataFrame, begin_s: float) -> pd.Series:
+    """Return which iterations ended after a fault's begin, s. Sums of durations are rounded."""
+    return series["at_s"] + series["duration_s"] > begin_s + _ROUNDING_S
 
 
 def _marks(frame: pd.DataFrame, titles: Sequence[str]) -> alt.Chart:

@@ -45,8 +45,8 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
     if sides:
         yield Figure(
             "How much slack, how often",
-            "Share of container-periods with at most this slack. Left of another policy's line: less is "
-            "reserved in vain; at zero: nothing is left.",
+            "Share of the containers' time with at most this slack. Left of another policy's line: less is "
+            f"reserved in vain; at zero: nothing is left. {series.of_means(runs)}".strip(),
             alt.hconcat(*sides),
         )
     shares = series.by_run(looks, [series.throttled_share(look.run, _STRETCHES) for look in looks])

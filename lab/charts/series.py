@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from control.allocator.model import Reason
+from lab.charts import words
 from lab.charts.palette import Shown
 from lab.runs.store import Run
 from twinbed import StoreError
@@ -34,6 +35,21 @@ def periods_in_a_row(run: Run) -> int:
     workload = run.manifest["workload"]
     interval_s, period_s = float(workload.get("series_interval_s", 0.0)), float(workload["period_s"])
     return max(1, round(interval_s / period_s))
+
+
+def row(runs: Sequence[Run]) -> str:
+    """Return how long the rows of the runs' series are if they are means over several periods, as `5 min`;
+    else an empty text."""
+    long_s = [periods_in_a_row(run) * run.manifest["workload"]["period_s"] for run in runs]
+    coarse = any(periods_in_a_row(run) > 1 for run in runs)
+    return words.duration(max(long_s)) if coarse else ""
+
+
+def of_means(runs: Sequence[Run]) -> str:
+    """Return a sentence about the slack of series whose rows are means; else an empty text."""
+    if not (long := row(runs)):
+        return ""
+    return f"Slack is a mean over {long} here; the table's percentiles are of all periods, and further apart."
 
 
 def stretch(run: Run, stretches: int) -> int:
@@ -95,6 +111,21 @@ def thin(frame: pd.DataFrame, columns: list[str], buckets: int) -> pd.DataFrame:
     return frame.iloc[np.unique(np.concatenate(keep))]
 
 
+def with_begins(frame: pd.DataFrame, period_s: float) -> pd.DataFrame:
+    """Return the rows with one more at the begin of each stretch of them in which the container is up.
+
+    A row holds up to its `at_s`: a chart of steps between rows leaves out the first of a stretch.
+    """
+    up, at_s = frame["up"].to_numpy(bool), frame["at_s"].to_numpy(np.float64)
+    first = np.flatnonzero(up & ~np.concatenate([[False], up[:-1]]))
+    begins = frame.iloc[first]
+    before_s = np.where(first > 0, at_s[first - 1], -np.inf)
+    begin_s = np.maximum(begins["at_s"] - begins["periods"] * period_s, before_s)
+    return pd.concat(
+        [begins.assign(at_s=begin_s).set_index(first - 0.5), frame.reset_index(drop=True)]
+    ).sort_index(ignore_index=True)
+
+
 def _smallest(values: NDArray[np.float64], edges: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the index of the smallest value in each stretch. NaN counts as infinite."""
     filled = np.where(np.isnan(values), np.inf, values)
@@ -132,7 +163,7 @@ def throttled_spans(frame: pd.DataFrame, most: int) -> pd.DataFrame:
 
 
 def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
-    """Return the CDF of `cpu` (cores) or `memory` (MiB) slack over all container-periods. Columns: slack,
+    """Return the CDF of `cpu` (cores) or `memory` (MiB) slack over all rows of the series. Columns: slack,
     share.
 
     Slack is counted as in lab.containers.metrics: while the container is up, where there is a limit, and for

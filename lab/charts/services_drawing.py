@@ -13,7 +13,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from lab.charts.drawing import LEFT, Time, by_title, left, named
+from lab.charts.drawing import LEFT, Time, by_title, left, legend_px, named
 from lab.charts.palette import INK, THROTTLED, USAGE, Shown
 from lab.charts.services import AT_LEAST
 from lab.charts.words import duration, significant
@@ -148,8 +148,9 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
     # The first hundredth would stretch the axis over decades that nobody looks at.
     inside = frame[frame["share"] >= 0.01]
     scale, axis = logarithmic_axis(inside["latency_s"])
+    height = _HEIGHT + legend_px([look.title for look in runs])
     return (
-        alt.Chart(inside.assign(latency=inside["latency_s"].map(duration)), height=_HEIGHT)
+        alt.Chart(inside.assign(latency=inside["latency_s"].map(duration)), height=height)
         .mark_line(clip=True, strokeWidth=2.2)
         .encode(
             x=alt.X("latency_s:Q", title="Latency", scale=scale, axis=axis),
@@ -299,8 +300,9 @@ def _layered(
 
     written: turns a value into text; None for no rule.
     """
+    height = _HEIGHT + legend_px([look.title for look in runs])
     if written is None:
-        return alt.LayerChart(layer=layers, height=_HEIGHT)
+        return alt.LayerChart(layer=layers, height=height)
     columns, tips = [], [alt.Tooltip("at_s:Q", title="from (s)", format=",.4~r")]
     for place, look in enumerate(runs):
         # Titles contain dots and brackets, which have a meaning in the name of a Vega field.
@@ -317,7 +319,7 @@ def _layered(
         )
         .add_params(near)
     )
-    return alt.LayerChart(layer=[*layers, rule], height=_HEIGHT)
+    return alt.LayerChart(layer=[*layers, rule], height=height)
 
 
 def logarithmic_axis(values: pd.Series, room: int = 0) -> tuple[alt.Scale, alt.Axis]:

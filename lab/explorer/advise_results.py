@@ -144,7 +144,8 @@ def chart(answer: Answer, index: int, *, cpu: bool) -> alt.LayerChart:
     """Return one row's use over time with its requests and limits, now and as advised."""
     row, factor = answer.advice.rows[index], 1.0 if cpu else 1.0 / _MIB
     at_s, used = answer.histories["at_s"], answer.histories["cores" if cpu else "bytes"][index] * factor
-    frame = pd.DataFrame({"at_s": at_s, "used": used})
+    # Each value holds up to its time, so the first one begins at 0.
+    frame = pd.DataFrame({"at_s": [0.0, *at_s], "used": [used[0], *used]})
     levels = {name: _level(row, name, cpu=cpu) for name in _LINES}
     there = {name: level for name, level in levels.items() if level is not None}
     top = 1.06 * max(float(used.max()), *there.values(), 1e-9)

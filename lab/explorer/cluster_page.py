@@ -103,6 +103,8 @@ def _chosen(asked: dict[str, Question]) -> list[Run]:
         key=_BESIDE,
         help="For example the same jobs with more servers.",
     )
+    session.remember(_QUESTION)
+    session.remember(_BESIDE)
     session.write_address({"question": key} | ({"beside": beside} if beside else {}))
     runs = running.opened([run for each in (key, beside) if each for run in asked[each].runs])
     policies = list(dict.fromkeys(run.policy for run in runs))
@@ -122,7 +124,8 @@ def _chosen(asked: dict[str, Question]) -> list[Run]:
 
 
 def _preset(asked: dict[str, Question]) -> None:
-    """Set the widgets to a job's question, or to those of the address when the page is shown first."""
+    """Set the widgets to a job's question, or to those of the address when the page is shown first, or to the
+    last ones."""
     made = _KEEPER.made(asked.values())
     if made:
         before = st.session_state.get(_QUESTION)
@@ -131,7 +134,7 @@ def _preset(asked: dict[str, Question]) -> None:
             st.session_state[_BESIDE] = before
     elif st.session_state.get(_QUESTION) not in asked:
         for key, name in ((_QUESTION, "question"), (_BESIDE, "beside")):
-            wanted = st.query_params.get(name)
+            wanted = session.recalled(key, name, asked, first="question")
             if wanted in asked:
                 st.session_state[key] = wanted
             else:

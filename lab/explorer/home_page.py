@@ -64,8 +64,8 @@ _EXAMPLES = {
     ),
     "cloud": _Example(
         "Which cluster trains my job cheapest?",
-        "An image classifier comes with a local run. Every cluster that a catalogue of prices offers gets a "
-        "time and a cost with an interval, and the first in the ranking has its reasons.",
+        "A recogniser of spoken words comes with a local run. Every cluster that a catalogue of prices "
+        "offers gets a time and a cost with an interval, and the first in the ranking has its reasons.",
         "Recommend a cluster",
         cloud_page.ask,
     ),

@@ -61,7 +61,8 @@ class Keeper:
     def chosen(self, asked: Mapping[str, Question]) -> Question:
         """Show the widget that chooses one of these questions, by their keys, and return the chosen one: a
         job's, or that of the address when the page is shown first. The address remembers it."""
-        widget, wanted = f"{self.page}_question", st.query_params.get("question")
+        widget = f"{self.page}_question"
+        wanted = session.recalled(widget, "question", asked)
         if made := self.made(asked.values()):
             st.session_state[widget] = made
         elif st.session_state.get(widget) not in asked:
@@ -69,6 +70,7 @@ class Keeper:
             if wanted and wanted not in asked:
                 missing(wanted)
         key: str = st.selectbox("Question", list(asked), format_func=lambda key: asked[key].title, key=widget)
+        session.remember(widget)
         session.write_one("question", key)
         return asked[key]
 

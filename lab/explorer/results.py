@@ -136,7 +136,9 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
         marked |= set(happened["kind"])
         stack.html(_heading(look, frame, quantity))
         chart = drawing.limit_and_use(
-            series.thin(frame, [use, limit], buckets),
+            series.with_begins(
+                series.thin(frame, [use, limit], buckets), look.run.manifest["workload"]["period_s"]
+            ),
             series.throttled_spans(frame, _MOST_SPANS) if quantity == "cpu" else pd.DataFrame(),
             happened,
             quantity=quantity,
@@ -163,9 +165,16 @@ def _why(entries: Sequence[Shown], name: str, window: tuple[float, float]) -> No
     if any(len(frame) for frame in changes):
         st.markdown("**Why did the limit change here?**")
         st.html(html.why(present, changes))
-        st.caption(
-            "Number of times that the CPU limit was raised (↑) and lowered (↓) in this window, by reason."
-        )
+        if long := series.row([look.run for look in present]):
+            about = (
+                f"The CPU limit is a mean over {long} here. Number of times that it was above (↑) and below "
+                "(↓) the one before, by the reason of its last change. The table counts every change."
+            )
+        else:
+            about = (
+                "Number of times that the CPU limit was raised (↑) and lowered (↓) in this window, by reason."
+            )
+        st.caption(html.markdown(about))
     else:
         st.caption("No policy changed the CPU limit in this window.")
 
@@ -233,6 +242,8 @@ def distributions(entries: Sequence[Shown]) -> None:
             place.altair_chart(
                 drawing.distribution(frame, entries, title=title, form=form), key=f"cdf-{quantity}"
             )
+    if means := series.of_means([look.run for look in entries]):
+        st.caption(html.markdown(means))
     shares = series.by_run(entries, [cached.throttled_share(look.run, _SHARE_BUCKETS) for look in entries])
     if shares.empty or not shares["share"].any():
         st.info("No container was throttled in any period.")

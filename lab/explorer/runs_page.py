@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -45,14 +46,20 @@ def page() -> None:
         st.markdown("Nothing is stored yet: make a run on the page **Containers**, or with `twinbed whatif`.")
         return
     matching = _filtered(healthy)
+    asked = dict.fromkeys(st.query_params.get_all("runs") or st.session_state.get("runs_ticked", []))
+    stored_ids, listed_ids = set(healthy["id"]), set(matching["id"])
+    ticked = [run_id for run_id in asked if run_id in stored_ids]
+    hidden = [run_id for run_id in ticked if run_id not in listed_ids]
     st.caption(
         f"{len(matching)} of {counted(len(healthy), 'run')} in {html.markdown(str(store.root))}. "
         "Tick several to compare them."
+        + (f" Not listed: {counted(len(hidden), 'ticked run')}." if hidden else "")
     )
-    gone = set(st.query_params.get_all("runs")) - set(healthy["id"])
-    if gone and is_new:
-        st.warning(f"The address names {counted(len(gone), 'run')} that this store does not have.")
-    picked = _table(matching)
+    if len(ticked) < len(asked) and is_new:
+        gone = len(asked) - len(ticked)
+        st.warning(f"The address names {counted(gone, 'run')} that this store does not have.")
+    picked = [*hidden, *_table(matching, ticked)]
+    st.session_state["runs_ticked"] = picked
     session.write_address({"runs": picked} if picked else {})
     if picked:
         _actions(store, picked)
@@ -75,8 +82,8 @@ def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[inside & (kinds.isin(chosen) if chosen else True)].reset_index(drop=True)
 
 
-def _table(matching: pd.DataFrame) -> list[str]:
-    """Show the runs, the newest first. Returns the ids of the ticked ones."""
+def _table(matching: pd.DataFrame, ticked: Collection[str]) -> list[str]:
+    """Show the runs, the newest first. Returns the ids of the ticked ones. ticked: those of the address."""
     # Runs of other kinds lack the containers' figures.
     columns = [column for column in _COLUMNS if column in matching and matching[column].notna().any()]
     frame = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
@@ -98,8 +105,7 @@ def _table(matching: pd.DataFrame) -> list[str]:
                 format="percent" if share else f"%.{metric.decimals}f",
                 help=metric.definition,
             )
-    asked = set(st.query_params.get_all("runs"))
-    ticked = [row for row, run_id in enumerate(matching["id"]) if run_id in asked]
+    rows_ticked = [row for row, run_id in enumerate(matching["id"]) if run_id in ticked]
     # Ticks are places of rows, so other rows make another table. It begins with the ticks of the address.
     rows_sha256 = hashlib.sha256("\n".join(matching["id"]).encode()).hexdigest()
     event = st.dataframe(
@@ -109,7 +115,7 @@ def _table(matching: pd.DataFrame) -> list[str]:
         column_config=config,
         on_select="rerun",
         selection_mode="multi-row",
-        selection_default={"selection": {"rows": ticked}},
+        selection_default={"selection": {"rows": rows_ticked}},
         key=f"runs_table_{rows_sha256[:16]}",
         height=min(420, 36 * (len(frame) + 1) + 3),
     )

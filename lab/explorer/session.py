@@ -7,7 +7,7 @@ tabs that are open at once. Not for: widgets.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -172,6 +172,21 @@ def place(options: Sequence[str], asked: str, key: str, widget: str) -> int | No
     if asked and widget not in st.session_state:
         st.warning(html.markdown(f"The address says {key}={asked}, which this page does not take."))
     return None
+
+
+def recalled(widget: str, key: str, options: Collection[str], *, first: str = "") -> str | None:
+    """Return the choice for a widget that is drawn again: the address's, else the last that `remember` was
+    told, if it is still an option: the framework forgets widgets while another page is shown. key: key of the
+    choice in the address; first: key without which the address says nothing, `key` if left out."""
+    if (first or key) in st.query_params:
+        return st.query_params.get(key)
+    last: str | None = st.session_state.get(f"last-{widget}")
+    return last if last in options else None
+
+
+def remember(widget: str) -> None:
+    """Keep a widget's choice while another page is shown."""
+    st.session_state[f"last-{widget}"] = st.session_state[widget]
 
 
 def write_one(key: str, text: str | None) -> None:

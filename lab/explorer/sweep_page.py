@@ -60,7 +60,7 @@ def page() -> None:
 
 def _chosen(found: Mapping[str, Noted | Tuning]) -> str:
     """Return the id of the chosen sweep. The address remembers it."""
-    asked = st.query_params.get("sweep")
+    asked = session.recalled("sweep_chosen", "sweep", found)
     if st.session_state.get("sweep_chosen") not in found:
         st.session_state["sweep_chosen"] = asked if asked in found else next(iter(found))
         if asked and asked not in found:
@@ -68,6 +68,7 @@ def _chosen(found: Mapping[str, Noted | Tuning]) -> str:
     chosen: str = st.selectbox(
         "Sweep", list(found), format_func=lambda key: _titled(found[key]), key="sweep_chosen"
     )
+    session.remember("sweep_chosen")
     session.write_address({"sweep": chosen})
     return chosen
 

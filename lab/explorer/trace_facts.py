@@ -24,7 +24,7 @@ _CONTAINERS = 12
 class TraceFacts:
     """Facts about a trace. containers: names; start_s: time stamp of its first sample; duration_s,
     interval_s: length and distance of samples, s; notes: from its reader; demand: columns at_s, container,
-    cpu_cores, at most _POINTS rows per container, small containers summed.
+    cpu_cores, at most _POINTS rows and the end per container, small containers summed.
     """
 
     containers: tuple[str, ...]
@@ -64,7 +64,7 @@ def facts(trace: UsageTrace) -> TraceFacts:
 
 
 def _thin(trace: UsageTrace) -> pd.DataFrame:
-    """Return means over at most _POINTS stretches."""
+    """Return means over at most _POINTS stretches, each at its begin, and the last also at its end."""
     length, count = trace.shape
     width = -(-length // _POINTS)
     starts = np.arange(0, length, width)
@@ -75,5 +75,7 @@ def _thin(trace: UsageTrace) -> pd.DataFrame:
     if count > len(columns):
         rest = np.setdiff1d(np.arange(count), largest)
         columns[counted(len(rest), "other")] = cpu[:, rest].sum(axis=1)
-    wide = pd.DataFrame(columns, index=pd.Index(starts * trace.interval_s, name="at_s"))
+    at_s = np.append(starts * trace.interval_s, trace.duration_s)
+    last = {name: np.append(values, values[-1]) for name, values in columns.items()}
+    wide = pd.DataFrame(last, index=pd.Index(at_s, name="at_s"))
     return wide.melt(ignore_index=False, var_name="container", value_name="cpu_cores").reset_index()

@@ -72,11 +72,13 @@ def _readable(result: Result) -> Result:
 
 
 def _one_per_label(runs: Sequence[Run]) -> list[Run]:
-    """Return the first seed of each policy and its conditions, for charts over time."""
-    first: dict[str, Run] = {}
+    """Return one run of each policy and its conditions, for charts over time: that of the lowest seed which
+    all have, because runs of one seed have met the same."""
+    groups: dict[str, list[Run]] = {}
     for label, run in zip(labels(runs), runs, strict=True):
-        first.setdefault(label, run)
-    return list(first.values())
+        groups.setdefault(label, []).append(run)
+    common = set.intersection(*({run.seed for run in group} for group in groups.values()))
+    return [min(group, key=lambda run: (run.seed not in common, run.seed)) for group in groups.values()]
 
 
 def _parameters(runs: Sequence[Run]) -> Markup:

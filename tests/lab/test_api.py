@@ -100,6 +100,28 @@ def test_a_scenario_may_be_given_by_its_keys_and_numpys_numbers(tmp_path):
         tb.run(3, store=tmp_path)
 
 
+def test_runs_are_compared_by_lists_and_columns_of_ids(runs):
+    made, store = runs
+    ids = [run.id for run in made]
+    wanted = list(made.frame["run"])
+    assert list(tb.compare(ids, store=store).frame["run"]) == wanted
+    assert list(tb.compare([made[0], *ids[1:]], store=store).frame["run"]) == wanted
+    assert set(tb.compare(tb.Store(store).list()["id"], store=store).frame["run"]) == set(wanted)
+
+
+def test_arguments_may_be_numpys_and_pandas(trace_path, tmp_path):
+    ranked = tb.recommend("text_bag", workers=np.array([1, 2]), top=np.int64(2), progress=np.bool_(False))
+    assert len(ranked.frame) == 2
+    (run,) = tb.whatif(trace_path, pd.Series(["static"]), jobs=np.int64(1), store=tmp_path)
+    assert run.policy == "static"
+
+
+def test_the_keys_of_a_scenario_may_hold_paths_tuples_and_arrays(trace_path, tmp_path):
+    keys = {"name": "mine", "trace": {"source": trace_path}, "policies": ("static",), "seeds": np.arange(2)}
+    assert [run.seed for run in tb.run(keys, store=tmp_path, jobs=1)] == [0, 1]
+    assert keys["policies"] == ("static",)
+
+
 SERVERS, DRAWN = {"v100": {"count": 1}}, {"count": 2, "per_hour": 60.0, "gpus": [1]}
 SMALL = {
     "name": "mine",
@@ -118,6 +140,8 @@ SMALL = {
         (lambda: tb.sweep(SMALL, seeds=[1.5]), "seeds"),
         (lambda: tb.sweep(SMALL, seeds=[1, 1]), "seeds"),
         (lambda: tb.sweep(SMALL, seeds=5), "seeds"),
+        (lambda: tb.sweep(SMALL, seeds=[0.5]), r"seeds is \[0.5\]; expected a list of whole numbers or None"),
+        (lambda: tb.compare([3]), r"runs is \[3\]; expected a text or a Run or a list of texts or Runs"),
         (lambda: tb.sweep(SMALL, {"cluster.round_s": 60}), "cluster.round_s: give a sequence of values"),
         (lambda: tb.sweep(SMALL, {"title": "abc"}), "title: give a sequence of values"),
         (lambda: tb.recommend("text_bag", by="price"), "by 'price': expected cost or time"),

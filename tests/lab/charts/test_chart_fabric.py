@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lab.charts.fabric import _first_felt, lost_shares
+from lab.charts.fabric import _first_felt, _steps, lost_shares
 from lab.fabric.metrics import LOST
 
 
@@ -35,3 +35,13 @@ def test_a_fleet_s_causes_add_up_to_what_it_lost():
         ("planned", LOST["queue_gpu_h"]): 0.1,
         ("whole", "lost"): 0.2,
     }
+
+
+def test_an_exchange_that_ended_as_the_fault_began_is_not_the_one_it_held_up():
+    # 0.2 + 0.1 is a little above 0.3, the begin of the fault, in which an exchange takes a second.
+    series = pd.DataFrame({"at_s": [0.0, 0.1, 0.2, 0.3, 1.3], "duration_s": [0.1, 0.1, 0.1, 1.0, 0.1]})
+    outages = pd.DataFrame({"begin_s": [0.3], "end_s": [0.9], "detected_s": [0.5]})
+    tables = {"series": series, "outages": outages}
+    run = SimpleNamespace(tables=tables, frame=lambda name, columns=None: tables[name])
+    steps = _steps(SimpleNamespace(title="Thorn", run=run)).set_index("step")["after_s"]
+    assert steps["what it held up is done"] == pytest.approx(1.0)

@@ -53,6 +53,15 @@ def test_a_single_spike_survives_in_a_long_series():
     assert 7.0 in set(series.thin(frame(values), ["use"], 300)["use"])
 
 
+def test_a_line_of_steps_begins_with_each_stretch_of_rows():
+    up = np.array([True, True, False, True, False])
+    whole = frame(np.where(up, [1.0, 2.0, np.nan, 3.0, np.nan], np.nan), up=up)
+    drawn = series.with_begins(whole, 0.1)
+    assert drawn["at_s"].round(9).tolist() == [0.0, 0.1, 0.2, 0.3, 0.3, 0.4, 0.5]
+    assert drawn["use"].fillna(0.0).tolist() == [1.0, 1.0, 2.0, 0.0, 3.0, 3.0, 0.0]
+    assert drawn["at_s"].is_monotonic_increasing
+
+
 @given(st.lists(st.booleans(), min_size=2, max_size=200), st.integers(1, 50))
 @settings(max_examples=60)
 def test_throttled_spans_cover_every_throttled_period_once(flags, most):

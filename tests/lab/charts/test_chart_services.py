@@ -188,6 +188,15 @@ def test_charts_are_valid_and_small_however_many_requests_there_were(asked):
 
 
 @pytest.mark.slow
+def test_the_legend_of_many_runs_takes_nothing_from_a_chart_s_height(asked):
+    few = shown(asked[1])
+    many = [replace(few[0], title=f"Escra · kappa={number} · seed {number}") for number in range(8)]
+    frame = services.over_time(few[0].run, 40)
+    high = services_drawing.throughput({look.title: frame for look in many}, many).height
+    low = services_drawing.throughput({look.title: frame for look in few}, few).height
+    assert high - low == 18 * (8 - 2)  # a row for each of the eight, and for each of the two
+
+
 def test_the_report_of_runs_with_clients_says_what_clients_saw(asked):
     page = document(asked[1])
     for title in ("Latency over time", "All latencies", "Throughput", "Reserved and used over time"):

@@ -183,6 +183,12 @@ def test_names_of_others_are_shown_literally_and_the_table_is_bounded(open_page,
     assert "The first 2 of 3 rows" in texts(app)
 
 
+def test_the_history_is_drawn_from_its_begin():
+    drawn = advise_results.chart(answer(row("web", "apply")), 0, cpu=True).layer[0].data
+    assert drawn["at_s"].iloc[0] == 0.0
+    assert drawn["used"].iloc[0] == drawn["used"].iloc[1]
+
+
 def test_lines_are_where_the_limits_are():
     drawn = advise_results.chart(answer(row("web", "apply")), 0, cpu=False).to_dict()
     (levels,) = (data for data in drawn["datasets"].values() if "level" in data[0])

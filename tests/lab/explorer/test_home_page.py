@@ -45,6 +45,11 @@ def test_an_address_asks_a_question_like_its_button(open_app, begun, name, monke
     assert len(begun) == (name != "fabric")
 
 
+def test_the_job_that_the_home_page_names_is_the_one_that_is_ranked(open_app):
+    assert "spoken words" in texts(open_app(at=""))
+    assert "Spoken words" in texts(open_app(at="cloud"))
+
+
 def test_an_address_with_another_question_says_which_there_are(open_app):
     app = open_app(at="", ask="weather")
     assert "known are containers, fabric, cloud, cluster" in texts(app)

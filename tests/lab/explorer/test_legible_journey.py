@@ -40,6 +40,15 @@ def test_a_phone_shows_a_row_of_verdicts_as_a_card(browser):
     page.close()
 
 
+def test_figures_stay_inside_a_narrow_card(browser):
+    page = browser.new_page(viewport={"width": 240, "height": 400})
+    below = [("Packets from the host lost for", "301 ms"), ("Restarts", "0")]
+    page.set_content(html.cards_of([html.Card("#000", "Thorn", "354 ms", "without packets", "", below)]))
+    card, figure = (page.locator(which).first.bounding_box() for which in (".tb-card", ".tb-card dd"))
+    assert figure["x"] + figure["width"] < card["x"] + card["width"]
+    page.close()
+
+
 def test_a_phone_in_the_dark_shows_the_questions_one_below_the_other(blank, address):
     page = blank
     page.set_viewport_size({"width": 390, "height": 844})

@@ -6,6 +6,7 @@ import re
 from functools import partial
 
 import pytest
+from streamlit.util import calc_hash
 
 from lab.charts.market import over_all
 from lab.charts.palette import shown
@@ -47,6 +48,18 @@ def test_a_question_shows_its_policies_side_by_side_and_stands_in_the_address(op
     assert app.query_params == {"question": first}
     assert open_market(markets, question=second).selectbox(key="market_question").value == second
     assert "gone-\\*1\\*" in texts(open_market(markets, question="gone-*1*"))
+
+
+def test_the_chosen_question_is_shown_again_after_another_page(open_app, markets, monkeypatch):
+    monkeypatch.setenv("TWINBED_STORE", str(markets.root))
+    questions.stored.clear()
+    _, second = (found.key for found in questions.stored(str(markets.root), "cloud", ()))
+    app = open_app("market", question=second)
+    for page in ("runs", "market"):
+        app._page_hash = calc_hash(page)
+        app.query_params.clear()
+        app.run()
+    assert app.query_params["question"] == second
 
 
 def test_the_shipped_scenario_is_asked_with_another_deadline(open_market, tmp_path, monkeypatch):

@@ -1,10 +1,15 @@
 """The pages: what they show at an address, and what they make of what is entered."""
 
+import pyarrow as pa
 import pytest
 import streamlit as st
+from streamlit.util import calc_hash
 
+from lab.charts.report import all_charts
 from lab.explorer import session
 from lab.explorer.job import Job
+from lab.runs.store import RunStore
+from tests.lab.sample_traces import whatif
 from tests.patience import PATIENCE_S
 from twinbed import StoreError
 
@@ -106,6 +111,27 @@ def test_an_address_with_stored_runs_shows_their_results_and_takes_another_conta
     assert not app.exception
     assert app.query_params["container"] == "c1"
     assert "MiB unused" in html(app)
+
+
+def test_a_chart_of_a_container_begins_with_the_first_row_of_its_series(open_app, stored):
+    app = open_app(runs=[stored[1][0].id])
+    rows = charts(app)[0].proto.datasets[0].data.data
+    assert pa.ipc.open_stream(rows).read_pandas()["at_s"].min() == pytest.approx(0.0, abs=1e-9)
+
+
+def test_charts_of_a_coarse_series_say_that_they_are_of_means(
+    open_app, stored, trace_path, monkeypatch, tmp_path
+):
+    store = RunStore(tmp_path)
+    (run,) = whatif(trace_path, ["escra"], store=store, overrides=["series_interval_s=2"])
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path))
+    said = texts(open_app(runs=[run.id]))
+    assert "The CPU limit is a mean over 2 s here" in said
+    assert "Slack is a mean over 2 s here" in said
+    (about,) = [figure.caption for figure in all_charts([run]) if "slack" in figure.title]
+    assert "Slack is a mean over 2 s here" in about
+    monkeypatch.setenv("TWINBED_STORE", str(stored[0].root))
+    assert "is a mean over" not in texts(open_app(runs=[stored[1][0].id]))
 
 
 @pytest.mark.slow
@@ -267,6 +293,20 @@ def test_the_runs_can_be_filtered_by_text_and_policy(open_runs):
     app.text_input(key="runs_text").set_value("").run()
     app.multiselect(key="runs_policies").set_value(["vpa", "static"]).run()
     assert "2 of 4 runs" in texts(app)
+
+
+def test_ticked_runs_stay_ticked_under_another_filter_and_behind_another_page(open_app, stored):
+    escra = next(run.id for run in stored[1] if "-escra-" in run.id)
+    app = open_app("runs", runs=[escra])
+    app.text_input(key="runs_text").set_value("-static-").run()
+    assert app.query_params["runs"] == escra
+    assert "1 of 4 runs" in texts(app)
+    assert "Not listed: 1 ticked run." in texts(app)
+    for page in ("sweep", "runs"):
+        app._page_hash = calc_hash(page)
+        app.query_params.clear()
+        app.run()
+    assert app.query_params["runs"] == escra
 
 
 def test_an_empty_store_says_how_to_fill_it(open_runs, monkeypatch, tmp_path):

@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from control.jobs import Configuration, Objective
 from control.recommender.ports import Interval, Recommendation
+from lab.charts import drawing
 from lab.charts.palette import shown
 from lab.explorer import cloud_page, results, services_results
 from lab.explorer.job import Queue
@@ -47,6 +48,15 @@ def test_a_full_queue_counts_one_question_as_one():
 
 def test_the_rest_of_a_traces_containers_is_one_other_where_it_is_one():
     assert "1 other" in set(facts(usage_trace(count=13)).demand["container"])
+
+
+def test_the_demand_is_drawn_from_each_sample_to_the_next_and_to_the_end_of_the_trace():
+    trace = usage_trace(count=1)
+    demand = facts(trace).demand
+    assert demand["at_s"].iloc[0] == 0.0
+    assert demand["at_s"].iloc[-1] == trace.duration_s
+    assert demand["cpu_cores"].iloc[-1] == demand["cpu_cores"].iloc[-2]
+    assert drawing.workload(demand).to_dict()["mark"]["interpolate"] == "step-after"
 
 
 def test_an_axis_fits_all_runs_also_after_one_that_was_down():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
 
 from lab.ask.scenario import build
 from lab.cluster.metrics import METRICS
@@ -63,6 +64,23 @@ def test_an_empty_store_shows_a_command(open_sweep, tmp_path):
     app = open_sweep(tmp_path)
     assert not app.exception
     assert "No sweep and no tuning is in" in texts(app)
+
+
+def test_the_chosen_sweep_is_shown_again_after_another_page(open_app, swept, tmp_path, monkeypatch):
+    shutil.copytree(swept.root, tmp_path / "runs")
+    store = RunStore(tmp_path / "runs")
+    sweep(replace(plan(), name="other"), store, Local(1))
+    monkeypatch.setenv("TWINBED_STORE", str(store.root))
+    app = open_app("sweep")
+    first, second = app.selectbox(key="sweep_chosen").options
+    app.selectbox(key="sweep_chosen").select(second).run()
+    chosen = app.query_params["sweep"]
+    for page in ("runs", "sweep"):
+        app._page_hash = calc_hash(page)
+        app.query_params.clear()
+        app.run()
+    assert app.query_params["sweep"] == chosen
+    assert first != second
 
 
 def test_a_sweep_has_a_table_lines_heat_maps_and_a_front(open_sweep, swept):

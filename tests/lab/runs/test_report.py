@@ -101,6 +101,14 @@ def test_of_several_seeds_the_table_shows_the_mean_and_the_charts_one(tmp_path):
     assert "1.000 ± 0.000" in page
 
 
+def test_the_charts_of_all_policies_are_of_the_same_seed(tmp_path, monkeypatch):
+    store, drawn = RunStore(tmp_path), []
+    monkeypatch.setattr(Containers, "charts", lambda _kind, runs: drawn.extend(runs) or [])
+    order = [("escra", 2), ("static", 0), ("escra", 1), ("static", 1)]
+    document([publish(store, policy, seed=seed) for policy, seed in order])
+    assert [(run.policy, run.seed) for run in drawn] == [("escra", 1), ("static", 1)]
+
+
 @pytest.mark.slow
 def test_durations_are_in_units_that_people_read_and_what_is_not_set_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(Containers, "notes", lambda _kind, _runs: [])
