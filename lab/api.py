@@ -332,7 +332,7 @@ def recommend(
             recommending.DEFAULT_WORKERS if workers is None else workers,
             server,
             tuple(batches),
-        ),
+        ),  # fmt: skip
         objective=Objective(by),
         method=method,
         budget_usd=budget_usd,
@@ -342,9 +342,8 @@ def recommend(
     )
     past = Measurements(None if measurements is None else Path(measurements))
     if measurements is not None and not search and not past.path.exists():
-        raise ScenarioError(
-            f"--measurements {measurements}: no such file; twinbed measurements import makes it"
-        )
+        cure = "twinbed measurements import makes it"
+        raise ScenarioError(f"--measurements {measurements}: no such file; {cure}")
     if search:
         from lab.cloud.search import Backend, backends, table
         from lab.cloud.search.loop import Limits
