@@ -323,16 +323,10 @@ def recommend(
         return Table(plan, plan)
     if loss is not None or from_loss < inf or running:
         raise ScenarioError("--loss, --from-loss and --running are for --method spotdnn; add it")
+    widths = recommending.DEFAULT_WORKERS if workers is None else workers
     question = recommending.Question(
         job=job_file.as_job(file),
-        market=recommending.Market(
-            region,
-            market,
-            tuple(types),
-            recommending.DEFAULT_WORKERS if workers is None else workers,
-            server,
-            tuple(batches),
-        ),  # fmt: skip
+        market=recommending.Market(region, market, tuple(types), widths, server, tuple(batches)),
         objective=Objective(by),
         method=method,
         budget_usd=budget_usd,
