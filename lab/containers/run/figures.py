@@ -31,6 +31,8 @@ from twinbed import InvariantError
 
 LATENESS_QUANTILES = (0.5, 0.99)
 SLACK_QUANTILES = (0.5, 0.8, 0.99)
+_ROUNDED = 1e-9
+"""Share of the work below which a difference of two sums over periods is their rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,8 @@ def _turned_away(log: RequestLog | None, count: int) -> Pairs:
 def _counts(seen: Seen, outcome: Outcome, workload: Population) -> Pairs:
     count = len(workload.names)
     up, throttled = seen.up, seen.throttled
-    undone = np.maximum(outcome.arrived_s - outcome.done_s, 0.0)
+    undone = outcome.arrived_s - outcome.done_s
+    undone[undone <= _ROUNDED * outcome.arrived_s] = 0.0
     pairs = {
         "throttled_share": (_share(throttled, up), float(_share(throttled.sum(), up.sum()))),
         "undone_core_s": (undone, float(undone.sum())),

@@ -127,6 +127,8 @@ def test_work_done_late_is_late_and_work_never_done_is_undone():
     assert summary["undone_core_s"] == 0
     lost = replace(outcome, done_s=outcome.done_s - 0.2)
     assert figures(replay, lost, PRICE).summary["undone_core_s"] == pytest.approx(0.2)
+    rounded = replace(outcome, done_s=outcome.arrived_s * (1 - 1e-14))
+    assert figures(replay, rounded, PRICE).summary["undone_core_s"] == 0
 
 
 def test_a_container_that_was_never_up_has_no_share():
