@@ -57,9 +57,9 @@ def result(searched: Searched, backend: Backend) -> Result:
         facts={
             **({"bounds": searched.problem} if searched.problem else {}),
             "take": "none" if none else str(searched.best),
-            "measured": str(searched.tried).lower(),
-            "trials": str(count),
-            "spent": f"{searched.spent_usd:.4f} $",
+            "measured": searched.tried,
+            "trials": count,
+            "spent ($)": searched.spent_usd,
             "stopped": searched.why,
         },
         legend="time and cost are the whole job's; held and the trial's cost are the trial's own",

@@ -29,7 +29,9 @@ def test_a_rehearsal_prints_each_trial_and_stores_nothing(tmp_path, capsys):
     assert call(["recommend", "text_bag", *given, *TYPES, "--format", "json"]) == 0
     out, err = capsys.readouterr()
     result = json.loads(out)
-    assert len(result["rows"]) == int(result["facts"]["trials"]) == 4
+    assert len(result["rows"]) == result["facts"]["trials"] == 4
+    assert 0 < result["facts"]["spent ($)"] < 1
+    assert result["facts"]["measured"] is True
     assert result["facts"]["take"] in {row["configuration"] for row in result["rows"]}
     said = [line.split(":")[0] for line in err.splitlines()]
     assert said == [f"trial {number}" for number in (1, 1, 2, 2, 3, 3, 4, 4)]
