@@ -28,8 +28,8 @@ COLUMNS = (
     ),
     _reserved("against_static_flat_share", "… without refinement"),
 )
-"""Changes of mean_reserved_cores against static without parameters, or else the first static run; −0.5 is half
-as much."""
+"""Changes of mean_reserved_cores against static without parameters, or else the first static run. −0.5 is
+half as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ def savings(runs: Sequence[Run], names: Sequence[str]) -> dict[str, Saving]:
     """
     bases: dict[str, Run] = {}
     for run in sorted(filter(is_static, runs), key=is_tuned):
-        bases.setdefault(_conditions(run), run)
+        bases.setdefault(conditions_key(run), run)
     changes: dict[str, list[tuple[list[float], float]]] = {}
     for run, name in zip(runs, names, strict=True):
-        base = bases.get(_conditions(run))
+        base = bases.get(conditions_key(run))
         if base is not None and not is_static(run):
             changes.setdefault(name, []).append(_changes(run, base))
     return {name: _over(rows) for name, rows in changes.items()}
@@ -118,7 +118,7 @@ def is_tuned(run: Run) -> bool:
     return run.policy != _BASELINE
 
 
-def _conditions(run: Run) -> str:
+def conditions_key(run: Run) -> str:
     """Return a key that two comparable runs share: their conditions except the policy, with the seed, the
     inputs' contents, the calibration and the backend."""
     spec = {key: value for key, value in run.manifest["spec"].items() if key not in ("policy", "name")}
