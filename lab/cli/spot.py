@@ -74,7 +74,8 @@ def spot(
             tuple(asdict(row) for row in rows),
             facts={
                 "jobs": len(market.available),
-                "spot there": f"{share:.0%} of the jobs' windows, each from its start to its deadline",
+                "spot there": f"throughout {share:.0%} of the ticks of {terms.tick_s:g} s from the jobs' "
+                "starts to their deadlines",
             },
             legend="means of a job; late: jobs after the deadline; below: the commonest reasons of choices",
             notes=tuple(f"{row.policy}: {row.reasons}" for row in rows if row.reasons) if told else (),

@@ -20,7 +20,7 @@ from lab.charts import words
 from lab.charts.palette import Shown
 from lab.charts.services_drawing import latency_text
 from lab.containers.metrics import BY_KEY, METRICS
-from lab.containers.run.savings import savings, signed
+from lab.containers.run.savings import is_static, is_tuned, savings, signed
 from lab.runs.compare import comparison
 from lab.runs.formats import ABSENT
 from lab.runs.formats import shown as as_text
@@ -88,8 +88,7 @@ _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
 
 
 def cards(runs: Sequence[Shown]) -> str:
-    """Return one card per run: mean reserved CPU, the difference to the first static run, and its side
-    effects."""
+    """Return one card per run: mean reserved CPU, the difference to the static run, and side effects."""
     return cards_of(
         Card(
             look.color,
@@ -132,8 +131,9 @@ def _figures(shown: Shown, wanted: Sequence[tuple[str, str]]) -> list[tuple[str,
 
 
 def _versus(shown: Shown, runs: Sequence[Shown]) -> str:
-    """Return how much a run reserves compared with the first static run."""
-    baseline = next((look for look in runs if look.run.policy.split(":", 1)[0] == "static"), None)
+    """Return how much a run reserves compared with the static run."""
+    static = (look for look in runs if is_static(look.run))
+    baseline = min(static, key=lambda look: is_tuned(look.run), default=None)
     if baseline is None:
         return ""
     if baseline is shown:

@@ -13,6 +13,9 @@ from typing import Any
 from lab.ask.scenario import Scenario, build, with_overrides
 from traces.load import SELECTION
 
+_SUFFIXES = re.compile(r"(\.(csv|parquet|json|prom|txt))?(\.gz)?$", re.IGNORECASE)
+"""What the end of a trace's file name says of its format. Other dots are part of its name, as in a date."""
+
 
 def whatif_scenario(
     source: str | Path,
@@ -56,5 +59,5 @@ def whatif_scenario(
 
 
 def _name_of(source: str) -> str:
-    stem = Path(source).name.split(".", 1)[0]
+    stem = _SUFFIXES.sub("", Path(source).name)
     return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:64] or "trace"

@@ -15,7 +15,7 @@ import pandas as pd
 
 from lab.containers.input.sections import Price
 from lab.containers.metrics import GIB, MIB, NO_MEMORY
-from lab.containers.run.savings import savings
+from lab.containers.run.savings import conditions_key, savings
 from lab.runs.formats import Record
 from lab.runs.labels import labels
 from lab.runs.store import Run
@@ -30,6 +30,8 @@ _FAILED_WORTH_A_REMARK = 0.01
 """Share of requests without an answer above which a remark gives the reason."""
 COLLAPSED = 0.1
 """Share of requests without an answer above which a policy has collapsed, if another answers more of them."""
+_UP_ALIKE = 0.99
+"""Share of the time for which others kept containers up, above which kills hardly change what is reserved."""
 _FATES = {
     "pending": "not ended when the run ended",
     "timed_out": "given up by their client",
@@ -84,7 +86,7 @@ def remarks(runs: Sequence[Run]) -> list[str]:
         same = [run for run in runs if run.policy == policy]
         texts += _never_acted(same[0])
         texts += _never_gives_back(same[0])
-        texts += _killed(same)
+        texts += _killed(same, runs)
     return texts + _unanswered(runs) + _invented(runs)
 
 
@@ -186,8 +188,9 @@ def _initial(run: Run) -> str:
     return f"limits of {factor:g} × the profiled peak{cut}"
 
 
-def _killed(runs: Sequence[Run]) -> list[str]:
-    """Return a remark on which containers were killed, and how often, over all seeds."""
+def _killed(runs: Sequence[Run], others: Sequence[Run]) -> list[str]:
+    """Return a remark on which containers were killed, how often over all seeds, and whether they were down
+    for long."""
     tables = [run.frame("containers", ["container", "oom_kills"]) for run in runs]
     counts = pd.concat(tables).groupby("container", sort=False)["oom_kills"].sum()
     killed = counts[counts > 0].sort_values(ascending=False, kind="stable")
@@ -195,7 +198,28 @@ def _killed(runs: Sequence[Run]) -> list[str]:
         return []
     shown = ", ".join(f"{name} {count:.0f}×" for name, count in killed.head(3).items())
     more = f" and {len(killed) - 3} more" if len(killed) > 3 else ""
-    return [f"{runs[0].policy} had containers killed for memory: {shown}{more}."]
+    return [f"{runs[0].policy} had containers killed for memory: {shown}{more}.{_down(runs, others)}"]
+
+
+def _down(runs: Sequence[Run], others: Sequence[Run]) -> str:
+    """Return how long the containers of the worst run were up, beside the other policy that kept them up for
+    longest; "" if about as long. The HPA and serverless platforms change the number of containers, too."""
+    most: dict[str, tuple[float, str]] = {}
+    for other in others:
+        key, here = conditions_key(other), (other.metrics["mean_containers"], other.policy)
+        most[key] = max(most.get(key, here), here)
+    share, longer = 1.0, ""
+    for run in runs:
+        up, policy = most[conditions_key(run)]
+        if up and not (run.manifest["spec"].get("hpa") or "requests" in run.tables):
+            share, longer = min((share, longer), (run.metrics["mean_containers"] / up, policy))
+    if share > _UP_ALIKE:
+        return ""
+    up_for = f"{share:.0%}".replace("%", " %")
+    return (
+        f" They were up for {up_for} of the time that they were up under {longer}, and reserve nothing while "
+        "down: that is no saving."
+    )
 
 
 def _unanswered(runs: Sequence[Run]) -> list[str]:

@@ -28,7 +28,8 @@ COLUMNS = (
     ),
     _reserved("against_static_flat_share", "… without refinement"),
 )
-"""Changes of mean_reserved_cores against the first static run; −0.5 is half as much."""
+"""Changes of mean_reserved_cores against static without parameters, or else the first static run. −0.5 is
+half as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,12 @@ def savings(runs: Sequence[Run], names: Sequence[str]) -> dict[str, Saving]:
     Runs of equal name are seeds: the interval is over all of them. Static runs themselves have none.
     """
     bases: dict[str, Run] = {}
-    for run in runs:
-        if _policy(run) == _BASELINE:
-            bases.setdefault(_conditions(run), run)
+    for run in sorted(filter(is_static, runs), key=is_tuned):
+        bases.setdefault(conditions_key(run), run)
     changes: dict[str, list[tuple[list[float], float]]] = {}
     for run, name in zip(runs, names, strict=True):
-        base = bases.get(_conditions(run))
-        if base is not None and _policy(run) != _BASELINE:
+        base = bases.get(conditions_key(run))
+        if base is not None and not is_static(run):
             changes.setdefault(name, []).append(_changes(run, base))
     return {name: _over(rows) for name, rows in changes.items()}
 
@@ -108,11 +108,17 @@ def _refinement(run: Run) -> Mapping[str, Sequence[float]]:
     return cores
 
 
-def _policy(run: Run) -> str:
-    return run.policy.split(":", 1)[0]
+def is_static(run: Run) -> bool:
+    """Return whether the run's limits are static, with parameters of any values."""
+    return run.policy.split(":", 1)[0] == _BASELINE
 
 
-def _conditions(run: Run) -> str:
+def is_tuned(run: Run) -> bool:
+    """Return whether a static run has parameters of its own, so that others are the better base."""
+    return run.policy != _BASELINE
+
+
+def conditions_key(run: Run) -> str:
     """Return a key that two comparable runs share: their conditions except the policy, with the seed, the
     inputs' contents, the calibration and the backend."""
     spec = {key: value for key, value in run.manifest["spec"].items() if key not in ("policy", "name")}

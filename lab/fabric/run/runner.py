@@ -24,6 +24,7 @@ from lab.runs.store import Run, RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.steps import BY_NCCL, OVERLAYS
 from twinbed import InvariantError
+from twinbed.text import counted
 
 _UNMET = (
     "A measurement met no fault: it ended before the first one, or none was on its paths. Measure longer, or "
@@ -61,10 +62,11 @@ def about(fabric: FabricInput) -> str:
     if fabric.fleet is not None:
         plan = fabric.fleet.plan
         whose = {"llama3": "Llama 3's", "stepfun": "StepFun's"}[fabric.fleet.rates]
-        often = f"faults as in {whose} fleet"
+        spares, often = counted(fabric.fleet.spares, "spare host"), f"faults as in {whose} fleet"
+        gpus, days = f"{fabric.fleet.gpus:,} GPUs", counted(fabric.fleet.days, "day")
         if plan is not None:
-            often = f"{plan.failures_per_node_day:g} failures of a node of 8 a day"
-        return f"{fabric.fleet.gpus:,} GPUs for {fabric.fleet.days:g} days, {often}"
+            return f"{gpus} for {days}, {plan.failures_per_node_day:g} failures of a node of 8 a day"
+        return f"{gpus} and {spares} of 8 for {days}, {often}"
     hosts = f"{edge.hosts:,} hosts with {edge.uplinks} uplinks at {edge.tors} ToRs{spines}"
     return f"{hosts}; {_about(fabric.faults)}"
 

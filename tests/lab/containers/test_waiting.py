@@ -108,6 +108,15 @@ def test_a_run_is_measured_against_the_static_run_under_its_own_conditions(store
     assert savings([static[0], escra[1]], ["static", "escra"]) == {}
 
 
+def test_static_without_parameters_is_the_base_wherever_it_stands(store):
+    runs = [of(store, "static:factor=0.8", 0.1), of(store, "static", 4.0), of(store, "escra", 2.0)]
+    found = savings(runs, ["tight", "static", "escra"])
+    assert {name: saving.counted for name, saving in found.items()} == {"escra": pytest.approx(-0.5)}
+    text = html.cards(shown(runs))
+    assert "\N{MINUS SIGN}50 % against Static" in text
+    assert text.count("the others are measured against it") == 1
+
+
 def test_table_and_card_lead_with_the_smaller_saving(store):
     runs = refined(store)
     assert "-50.00" in table(as_result(runs))

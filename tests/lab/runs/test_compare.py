@@ -259,6 +259,18 @@ def test_kills_of_several_seeds_are_added_up(store):
     assert remarks(runs) == ["escra had containers killed for memory: db 4×, web 2×."]
 
 
+def test_what_killed_containers_do_not_reserve_while_they_are_down_is_no_saving(store):
+    static = publish(store, "static", metrics={"mean_containers": 2.0})
+    vpa = publish(store, "vpa", kills=(0.0, 3.0), metrics={"mean_containers": 0.5})
+    assert remarks([static, vpa]) == [
+        "vpa had containers killed for memory: db 3×. They were up for 25 % of the time that they were up "
+        "under static, and reserve nothing while down: that is no saving."
+    ]
+    longer = publish(store, "escra", metrics={"mean_containers": 8.0}, spec={"budget_factor": 3.0})
+    assert "killed for memory: db 3×." in remarks([vpa, longer])[-1]
+    assert "They were up" not in remarks([vpa, longer])[-1]
+
+
 def test_runs_on_different_data_are_not_compared_without_a_word(store):
     found = remarks([publish(store), publish(store, "vpa", sha256="cd" * 32)])
     assert found[0].startswith("These runs have different workloads:")

@@ -108,3 +108,14 @@ def test_no_policy_is_refused(text, tmp_path, capsys):
     verb = ["spot", trace(tmp_path / "a.csv", (0, 1), (90_000, 1)), "--work", "4h", "--deadline", "6h"]
     assert call([*verb, "--policy", text]) == 2
     assert f"--policy {text!r}: names nothing; give names with commas" in capsys.readouterr().err
+
+
+def test_spot_that_is_there_for_a_part_of_each_tick_is_not_counted_as_there(tmp_path, capsys):
+    flips = "".join(f"{300 * step},{step % 2}\n" for step in range(200))
+    path = tmp_path / "flips.csv"
+    path.write_text(f"t_s,available\n{flips}")
+    verb = ["spot", str(path), "--work", "4h", "--deadline", "6h", "--starts", "1", "--policy", "greedy"]
+    # 36 of the 73 ticks that begin within the six hours or at their end.
+    for tick, share in (("10m", "0% of the ticks of 600 s"), ("5m", "49% of the ticks of 300 s")):
+        assert call([*verb, "--tick", tick, "--format", "markdown"]) == 0
+        assert f"throughout {share}" in capsys.readouterr().out

@@ -297,6 +297,14 @@ def test_epochs_are_equal_parts_and_were_recorded(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_fleet_is_shown_with_the_spare_hosts_that_it_pays_for(tmp_path):
+    raw = {"name": "small", "fabric": {"fleet": {"gpus": 16, "days": 1.0}}, "policies": ["thorn"]}
+    (run,) = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    about = "16 GPUs and 64 spare hosts of 8 for 1 day, faults as in Llama 3's fleet"
+    assert run.manifest["about"] == about
+    assert run.metrics["lost_gpu_h"] + run.metrics["productive_gpu_h"] == pytest.approx((16 + 64 * 8) * 24)
+
+
 def test_two_uplinks_spare_a_fleet_the_deaths_by_cables(tmp_path):
     fleet = {"gpus": 1024, "days": 200.0}
     raw = {"name": "fleet", "fabric": {"fleet": fleet}, "policies": ["none", "thorn"]}
