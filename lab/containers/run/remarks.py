@@ -245,16 +245,19 @@ def _why_unanswered(share: float, label: str, run: Run) -> str:
 
 
 def _invented(runs: Sequence[Run]) -> list[str]:
-    """Return each policy's saving against static with and without refinement; the smaller saving counts."""
+    """Return each policy's saving against static with and without refinement, or with each seed, if they
+    differ; the smaller saving counts."""
     texts = []
     for label, saving in savings(runs, labels(runs)).items():
+        low, high = _less(saving.low), _less(saving.high)
+        each = low if low == high else f"{low} to {high}"
         if not math.isnan(saving.flat):
-            low, high = _less(saving.low), _less(saving.high)
             texts.append(
-                f"{label} reserves {_less(saving.counted)} CPU than static: "
-                f"{low if low == high else f'{low} to {high}'} with samples refined by a random model, "
-                f"{_less(saving.flat)} without. The smaller saving counts."
+                f"{label} reserves {_less(saving.counted)} CPU than static: {each} with samples refined by a "
+                f"random model, {_less(saving.flat)} without. The smaller saving counts."
             )
+        elif low != high:
+            texts.append(f"{label} reserves {each} CPU than static, by the seed. The smaller saving counts.")
     return texts
 
 
