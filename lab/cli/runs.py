@@ -180,11 +180,11 @@ def rm(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Remove runs. If one of them does not exist, none is removed."""
+    """Remove runs; a damaged one by its whole id. If one of them does not exist, none is removed."""
     from lab.runs.upkeep import remove
 
     opened = open_store(store)
-    ids = list(dict.fromkeys(opened.open(run).id for run in runs))
+    ids = list(dict.fromkeys(opened.whole_id(run) for run in runs))
     remove(opened, ids)
     emit(Result((Column("removed", "Removed"),), tuple({"removed": run_id} for run_id in ids)), form)
 

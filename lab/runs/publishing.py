@@ -85,11 +85,11 @@ class Working:
                     gone = _placed(former, self._home)
             _sync(self._root)
         if gone is not None:
-            _discard(gone)
+            discard(gone)
 
     def discard(self) -> None:
         """Remove the directory if it was not installed. Idempotent."""
-        _discard(self.folder)
+        discard(self.folder)
         self._release()
 
     def _release(self) -> None:
@@ -103,7 +103,7 @@ def retire(run: Path) -> None:
     with locked(run.parent):
         run.rename(gone)
         _sync(run.parent)
-    _discard(gone)
+    discard(gone)
 
 
 def sweep(root: Path, elsewhere_s: float = ELSEWHERE_S) -> int:
@@ -255,7 +255,7 @@ def _delete_gone(root: Path) -> None:
     with suppress(OSError):
         for entry in _leftovers(root):
             if entry.name.startswith(".gone-"):
-                _discard(entry)
+                discard(entry)
 
 
 def _sync(directory: Path) -> None:
@@ -266,6 +266,10 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _discard(path: Path) -> None:
-    """Remove as much as possible, without an error: the next opening of the store tries again."""
-    shutil.rmtree(path, ignore_errors=True)
+def discard(path: Path) -> None:
+    """Remove as much as possible of a folder, or a file, without an error."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()

@@ -114,12 +114,12 @@ class ObjectStore(RunStore):
 
     def remove(self, run_id: str) -> None:
         """Delete a run."""
-        run = self.open(run_id)
+        run_id = self.whole_id(run_id)
         with self._spoken():
-            self._fs.pipe_file(self._at(_SAID, f"{_GONE}.{run.id}"), b"")
+            self._fs.pipe_file(self._at(_SAID, f"{_GONE}.{run_id}"), b"")
             # Without its manifest the run is removed; the remaining objects are leftovers.
-            self._fs.rm_file(self._at(run.id, MANIFEST))
-            for file in self._fs.find(self._at(run.id)):
+            self._fs.rm_file(self._at(run_id, MANIFEST))
+            for file in self._fs.find(self._at(run_id)):
                 self._fs.rm_file(file)
 
     def sweep(self, older_s: float) -> int:
@@ -302,6 +302,10 @@ class ObjectStore(RunStore):
                 if file and not run.startswith("."):
                     table.setdefault(run, {})[file] = about
         return table
+
+    def _endings(self, run_id: str) -> set[str]:
+        with self._spoken():
+            return {Path(path).suffix for path in self._fs.find(self._at(run_id))}
 
     def _at(self, *names: str) -> str:
         return "/".join([self._prefix, *names])

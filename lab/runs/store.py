@@ -229,13 +229,19 @@ class RunStore:
             raise StoreError(f"run {run_id!r}: {problem} in {self.location}; {cure}")
         return matches[0]
 
+    def whole_id(self, run_id: str) -> str:
+        """Return the id of a run that `open` finds, or of a damaged one by its whole id, whose folder has a
+        manifest and nothing but Parquet files beside it. Raises StoreError."""
+        damaged = Path(run_id).name == run_id and self._stands(run_id) and not self.has(run_id)
+        return run_id if damaged and self._endings(run_id) <= {".json", ".parquet"} else self.open(run_id).id
+
     def remove(self, run_id: str) -> None:
-        """Delete a run. Raises StoreError if there is none or it cannot be deleted."""
-        run = self.open(run_id)
+        """Delete a run, as `whole_id` finds it. Raises StoreError if it cannot be deleted."""
+        path = self.root / self.whole_id(run_id)
         try:
-            publishing.retire(run.path)
+            publishing.retire(path)
         except OSError as error:
-            raise StoreError(f"{run.path}: cannot be removed: {_one_line(error)}") from None
+            raise StoreError(f"{path}: cannot be removed: {_one_line(error)}") from None
 
     def export(self, run_id: str, path: str | Path) -> Path:
         """Copy a run to `path`, which must not exist: a zip file if it ends in .zip, else a directory.
@@ -266,7 +272,7 @@ class RunStore:
             except OSError as error:
                 raise StoreError(f"{target}: cannot be written: {_one_line(error)}") from None
             finally:
-                _discard(beside)
+                publishing.discard(beside)
         return target
 
     def query(self, sql: str) -> Answer:
@@ -320,12 +326,9 @@ class RunStore:
         try:
             working.make()
             names = (*kind.tables, *(name for name in kind.optional_tables if name in tables))
-            sums = {
-                name: publishing.write_table(working.folder / f"{name}.parquet", tables[name])
-                for name in names
-            }
-            sizes = [(working.folder / f"{name}.parquet").stat().st_size for name in names]
-            full, text = completed(manifest, sums, sum(sizes))
+            files = {name: working.folder / f"{name}.parquet" for name in names}
+            sums = {name: publishing.write_table(file, tables[name]) for name, file in files.items()}
+            full, text = completed(manifest, sums, sum(file.stat().st_size for file in files.values()))
             publishing.write_file(working.folder / MANIFEST, text)
             self.quota.claim(full["bytes"])
             working.install()
@@ -384,6 +387,10 @@ class RunStore:
         """Return the path or URL of a run's table, NAME.HASH, for DuckDB. Its folder has the run's name."""
         return f"{self.root}/{run_id}/{stored.partition('.')[0]}.parquet"
 
+    def _endings(self, run_id: str) -> set[str]:
+        """Return what the names of a run's files end with."""
+        return {file.suffix for file in (self.root / run_id).iterdir()}
+
     def _stands(self, run_id: str) -> bool:
         """Return whether there is a manifest of exactly this id."""
         return (self.root / run_id / MANIFEST).is_file()
@@ -412,7 +419,7 @@ def _read_run(path: Path) -> Run:
     wanted = dict.fromkeys((*kind.tables, *manifest["tables"]))
     absent = [name for name in wanted if not os.access(path / f"{name}.parquet", os.R_OK)]
     if absent:
-        raise StoreError(f"{path}: tables missing: {', '.join(absent)}; make the run again")
+        raise StoreError(f"{path}: tables missing: {', '.join(absent)}; remove the run and make it again")
     return Run(path, manifest)
 
 
@@ -425,7 +432,7 @@ def manifest_of(text: bytes, where: str, name: str) -> tuple[Mapping[str, Any], 
         manifest = checked(text)
         made = datetime.fromisoformat(manifest["created_at"]).astimezone(UTC)
     except (StoreError, OverflowError) as error:
-        raise StoreError(f"{where}: {MANIFEST}: {error}") from None
+        raise StoreError(f"{where}: {MANIFEST}: {error}; twinbed runs rm {name} removes it") from None
     if manifest["id"] != name:
         raise StoreError(f"{where}: its manifest says it is {manifest['id']}")
     kind = kinds.of_manifest(manifest)
@@ -433,14 +440,6 @@ def manifest_of(text: bytes, where: str, name: str) -> tuple[Mapping[str, Any], 
         raise StoreError(f"{where}: its conditions are of no kind that is known here; update twinbed")
     # Lists compare times as text, so all have the zone and the form that twinbed writes.
     return {**manifest, "created_at": made.isoformat(timespec="milliseconds")}, kind
-
-
-def _discard(path: Path) -> None:
-    """Remove as much as possible, without an error: the error that led to the removal is reported."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _one_line(error: Exception) -> str:

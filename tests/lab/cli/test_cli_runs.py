@@ -46,6 +46,19 @@ def test_a_damaged_run_is_listed_with_what_is_wrong(twinbed, run):
     assert "tables missing: events" in twinbed("runs", "list").out
 
 
+def test_a_damaged_run_is_removed_by_its_whole_id_and_a_folder_of_other_files_never(twinbed, run):
+    manifest = run.path / "manifest.json"
+    manifest.write_text("{")
+    listed = " ".join(twinbed("runs", "list").out.split())
+    assert f"twinbed runs rm {run.id} removes it" in listed
+    (run.path / "notes.txt").write_text("mine")
+    assert "manifest.json: " in twinbed("runs", "rm", run.id).refused
+    (run.path / "notes.txt").unlink()
+    assert "there is no such run" in twinbed("runs", "rm", run.id[:-1]).refused
+    assert twinbed("runs", "rm", run.id).code == 0
+    assert not run.path.exists()
+
+
 def test_a_run_is_shown_with_what_determined_it(twinbed, run):
     ended = twinbed("runs", "show", run.id[:12])
     assert ended.code == 0
