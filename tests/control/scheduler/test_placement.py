@@ -39,6 +39,11 @@ def test_a_job_keeps_its_servers_on_its_type_and_the_others_get_those_that_room_
         )  # fmt: skip
         assert sorted(zip(*found, strict=True)) == [*zip(plan.row, plan.server, plan.gpus, strict=True)]
         assert complete == all(placed)
+        if complete:
+            settled_plan = settle(where, before, wanted, function)
+            assert [settled_plan.row.tolist(), settled_plan.server.tolist(), settled_plan.gpus.tolist()] == [
+                plan.row.tolist(), plan.server.tolist(), plan.gpus.tolist(),
+            ]  # fmt: skip
 
 
 def test_jobs_that_run_make_room_for_a_larger_gang_that_must_stay_together() -> None:

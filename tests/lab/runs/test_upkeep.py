@@ -31,6 +31,19 @@ def test_a_removed_run_leaves_no_tag_for_a_new_one_of_its_id(aged):
     assert (aged.names(), Tags(aged).all()) == (["a-2", "a-3"], {})
 
 
+@pytest.mark.parametrize("url", ["file://", "memory://"])
+def test_a_damaged_run_is_removed_by_its_whole_id(url, tmp_path):
+    pytest.importorskip("fsspec", reason="the extra scale is not installed")
+    runs = store_at(f"{url}{tmp_path}/runs")
+    for run_id in ("a-1", "b-1"):
+        runs.publish(manifest(run_id), tables())
+    runs.shelf("a-1").write("manifest.json", b"{")
+    with pytest.raises(StoreError, match="there is no such run"):
+        remove(runs, ["a-"])
+    remove(runs, ["a-1"])
+    assert runs.names() == ["b-1"]
+
+
 def test_what_a_bucket_has_beside_runs_stays(tmp_path):
     pytest.importorskip("fsspec", reason="the extra scale is not installed")
     bucket = store_at(f"memory://{tmp_path.name}")
