@@ -218,6 +218,7 @@ def begin(said: SimpleQueue[tuple[str, float]], end: Connection) -> None:
     _Worker.said = said
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGALRM, _stop)
     sys.unraisablehook = _stop_again
     threading.Thread(target=_watch, args=(end,), daemon=True).start()
 
@@ -239,18 +240,27 @@ def _watch(end: Connection) -> None:
     os._exit(0)
 
 
-def _stop(_signal: int, _frame: FrameType | None) -> None:
-    if _Worker.working:
-        raise _StoppedError
-    os._exit(0)
+def _stop(_signal: int, frame: FrameType | None) -> None:
+    if not _Worker.working:
+        os._exit(0)
+    while frame is not None:
+        if frame.f_code is _stop_again.__code__:
+            _ask_again()
+            return
+        frame = frame.f_back
+    raise _StoppedError
 
 
 def _stop_again(swallowed: sys.UnraisableHookArgs) -> None:
-    """Ask once more for a stop that arrived in a destructor, which swallows exceptions."""
+    """Ask once more for a stop that arrived in a destructor, which swallows exceptions. So does this hook."""
     if swallowed.exc_type is _StoppedError:
-        threading.Timer(_POLL_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        _ask_again()
     else:
         sys.__unraisablehook__(swallowed)
+
+
+def _ask_again() -> None:
+    signal.setitimer(signal.ITIMER_REAL, _POLL_S)
 
 
 def _in_worker(work: Work[Any, Any], number: int, unit: Unit[Any]) -> Outcome[Any]:

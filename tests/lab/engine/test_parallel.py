@@ -43,8 +43,21 @@ def destroy_and_linger(folder, places, progress):
     mark_and_linger(folder, places, lambda *_: None)
 
 
+def destroy_and_stop_twice(folder, places, progress):
+    """Is stopped once more while it notes that a destructor swallowed the first stop."""
+    ask, stops = signal.setitimer, iter([signal.SIGTERM])
+
+    def setitimer(*arguments):
+        for stop in stops:
+            os.kill(os.getpid(), stop)
+        return ask(*arguments)
+
+    signal.setitimer = setitimer
+    destroy_and_linger(folder, places, progress)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("work", [mark_and_linger, destroy_and_linger])
+@pytest.mark.parametrize("work", [mark_and_linger, destroy_and_linger, destroy_and_stop_twice])
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, RuntimeError])
 def test_stopping_from_here_unwinds_the_workers_at_once(tmp_path, reason, work, capfd):
     def stop(label, fraction):
