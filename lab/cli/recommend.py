@@ -70,9 +70,7 @@ def recommend(
             "within --budget-per-hour. Default: no server.",
         ),
     ] = "",
-    method: Annotated[
-        str, option("NAME", f"Recommender: {', '.join(METHODS)}, or your own.")
-    ] = "transfer",
+    method: Annotated[str, option("NAME", f"Recommender: {', '.join(METHODS)}, or your own.")] = "transfer",
     loss: Annotated[
         float | None, option("LOSS", "Loss to reach, for --method spotdnn.", callback=usable)
     ] = None,

@@ -337,8 +337,7 @@ def from_frame(frame: Any, facts: dict[str, str | int], *, always: bool = False)
     always: people see columns without a value, too.
     """
     columns = tuple(
-        Column(name, name, identifier=name in _IDENTIFIERS, always=always)
-        for name in map(str, frame.columns)
+        Column(name, name, identifier=name in _IDENTIFIERS, always=always) for name in map(str, frame.columns)
     )
     return Result(columns, tuple(_record(row) for row in frame.to_dict("records")), facts)
 

@@ -199,7 +199,9 @@ def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
     columns = [
         column
         for column in result.columns
-        if column.always or not result.rows or any(cell(row, column) not in (ABSENT, "") for row in result.rows)
+        if column.always
+        or not result.rows
+        or any(cell(row, column) not in (ABSENT, "") for row in result.rows)
     ]
     lines = [[cell(row, column) for column in columns] for row in result.rows]
     return [column.heading for column in columns], [_is_number(result, column) for column in columns], lines

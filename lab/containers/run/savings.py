@@ -22,7 +22,6 @@ _BASELINE = "static"
 _reserved = partial(Column, decimals=2, percent=True, section="reserved")
 
 
-
 @dataclass(frozen=True, slots=True)
 class Saving:
     """A policy's reserved CPU against the static run's, as a relative change.

@@ -137,7 +137,11 @@ def test_a_row_is_inside_the_risk_up_to_the_risk_and_without_a_kill(throttled, o
         ({"before": (0.0, 7.0, 0.1, 1.0)}, "apply", "meets its memory limit 7 times"),
         ({"before": (0.3, 0.0, 0.1, 1.0)}, "apply", "throttles it in 30 %"),
         # The worst replay decides, and the reason has the mean, as the row does.
-        ({"before": (0.3, 0.0, 0.1, 1.0), "means": (0.2, 0.0)}, "apply", "throttles it in 20 % of its periods;"),
+        (
+            {"before": (0.3, 0.0, 0.1, 1.0), "means": (0.2, 0.0)},
+            "apply",
+            "throttles it in 20 % of its periods;",
+        ),
         ({"before": (0.06, 0.0, 0.1, 1.0), "means": (0.04, 0.0)}, "apply", "6 % of its periods in the worst"),
         ({"before": (0.0, 7.0, 0.1, 1.0), "means": (0.0, 6.5)}, "apply", "its memory limit 6.5 times in"),
         ({"after": (0.0, 0.0, 0.6049, 5.0)}, "leave", "the advice 60.5 % of its work would wait"),
