@@ -97,6 +97,6 @@ def level(request: Request) -> Level | None:
     vcpus = candidates.vcpus * candidates.count
     if not cores > 0 or not np.isfinite(vcpus).all():
         return None
-    core_s_per_sample = cores * float(np.median(run.step_s)) / (run.batch * run.cpu_cores.shape[1])
+    core_s_per_sample = cores * float(run.step_s.mean()) / (run.batch * run.cpu_cores.shape[1])
     time_s = request.startup_s + core_s_per_sample * job.samples / vcpus
     return Level(float(np.log(time_s).mean()), DEVIATION)

@@ -217,6 +217,15 @@ def local_run(cores: float = 0.5, step_s: float = 0.1) -> LocalRun:
     return LocalRun(1.0, cores * series, series, 1e5 * series, 1e5 * series, np.full(20, step_s), 32, 250_000)
 
 
+def test_rare_long_steps_count_in_the_time_of_the_whole_job(database):
+    steps_s = np.full(20, 0.1)
+    steps_s[::10] = 1.1  # every tenth step writes a checkpoint: 0.2 s in the mean, and a median of 0.1 s
+    job = Job("new", local_run=replace(local_run(), step_s=steps_s), batch=32, samples=32e6)
+    asked = Question(job, Market("us-central1", types=("n1-standard-4",), workers=(1,)), Objective.TIME)
+    (only,) = answer(asked, load(), database).ranking
+    assert only.time_s == pytest.approx(180 + 1e6 * 0.5 * 0.2 / 4)
+
+
 def test_a_local_run_alone_is_answered_by_the_analytic_model(database):
     job = Job("new", local_run=local_run(), batch=32, samples=32e6)
     market = Market("us-central1", types=("n1-standard-4", "e2-standard-16"), workers=(1, 2))
