@@ -391,12 +391,9 @@ def outcome(fates: Fates, row: int) -> Outcome:
 
 
 def _numbers(figures: Figures, row: int) -> tuple[float, float, float, float]:
-    return (
-        float(figures.throttled[row]),
-        float(figures.oom[row]),
-        float(figures.late[row]),
-        float(figures.money[row]),
-    )
+    columns = figures.throttled, figures.oom, figures.late, figures.money
+    throttled, oom, late, money = (float(column[row]) for column in columns)
+    return throttled, oom, late, money
 
 
 def _is_known(current: Setting, usage: Usage, row: int) -> bool:
