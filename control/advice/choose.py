@@ -114,8 +114,9 @@ class Case:
     and the present settings are known. oom_events: kills in the history. oom_limit_is_set: whether one of
     them happened under a memory limit that is at least the present one. grown: growth of the peak, as a
     share of the peak. inside: whether the advice stays within the risk. changes: relative change of each
-    setting, None: unknown. before, after: (throttled, oom, late, money), NaN: undefined. shared: whether
-    full hosts were rehearsed.
+    setting, None: unknown. before, after: (throttled, oom, late, money), NaN: undefined. means: throttled and
+    oom before, as means over the seeds, which the row shows; None: as in before. shared: whether full hosts
+    were rehearsed.
     """
 
     samples: float
@@ -128,6 +129,7 @@ class Case:
     changes: tuple[float | None, ...]
     before: tuple[float, float, float, float] | None
     after: tuple[float, float, float, float]
+    means: tuple[float, float] | None = None
     shared: bool = False
     oom_limit_is_set: bool = False
 
@@ -164,7 +166,7 @@ def _waits(case: Case) -> str:
         if case.shared
         else ("if its host had no CPU to spare", "give --hosts and --host-cores to see it on yours.")
     )
-    return f"With the advice {100 * late:.0f} % of its work would wait {where}; {what}"
+    return f"With the advice {_digits(100 * late)} % of its work would wait {where}; {what}"
 
 
 def _need(case: Case, risk: float) -> str:
@@ -172,10 +174,13 @@ def _need(case: Case, risk: float) -> str:
     if case.before is None:
         return ""
     throttled, oom, *_ = case.before
+    mean, events = case.means or (throttled, oom)
     if oom > 0:
-        return f"What is set now meets its memory limit {_often(oom)} in the replay; the advice does not."
+        return f"What is set now meets its memory limit {_often(events)} in the replay; the advice does not."
     if throttled > risk:
-        return f"What is set now throttles it in {100 * throttled:.3g} % of its periods; the advice does not."
+        share, where = (mean, "") if mean > risk else (throttled, " in the worst replay")
+        share_text = f"{_digits(100 * share)} % of its periods{where}"
+        return f"What is set now throttles it in {share_text}; the advice does not."
     if case.oom_limit_is_set:
         return f"It met the memory limit that is set now {_often(case.oom_events)} in the history."
     return _NOTHING if _asks_nothing(case) else ""
@@ -206,7 +211,12 @@ def _doubt(case: Case) -> str:
 
 
 def _often(count: float) -> str:
-    return "once" if round(count) == 1 else f"{count:.0f} times"
+    return "once" if count == 1 else f"{_digits(count)} times"
+
+
+def _digits(value: float) -> str:
+    """Return a number with three digits, as the row shows it."""
+    return f"{float(f'{value:.3g}'):,g}"
 
 
 def _gain(case: Case) -> str:

@@ -121,6 +121,12 @@ RECOMMENDERS: dict[str, Method] = {
 }
 """Recommenders by the name that users give."""
 
+METHODS: dict[str, str] = {name: row.summary for name, row in RECOMMENDERS.items()} | {
+    "spotdnn": "plans unequal spot machines that train to a loss in time"
+}
+"""Names that `twinbed recommend --method` takes, each with how it decides: the recommenders, and spotDNN's
+planner (spotdnn_plans), which answers a question of its own."""
+
 
 def make(
     name: str,
@@ -137,7 +143,7 @@ def make(
     """
     method = RECOMMENDERS.get(name)
     if method is None:
-        raise ScenarioError(f"no recommender {name!r}; there are {', '.join(RECOMMENDERS)}")
+        raise ScenarioError(f"no recommender {name!r}; there are {', '.join(METHODS)}")
     factory = resolve_name(f"{__name__}.{method.factory}")
     if method.needs_server and server is None:
         raise ScenarioError(f"{name} is for clusters with a parameter server; name its type with --server")

@@ -22,6 +22,9 @@ from twinbed import ScenarioError
 DEVIATION = 0.7
 """Standard deviation of a log time that a local run predicts. A vCPU of the cloud is assumed to be as fast as
 a local one within a factor of about two; libraries and networks differ, too."""
+_CONTRADICTION = 10.0
+"""Least ratio of trials to the local run's model, or its inverse, by which they contradict each other: three
+standard deviations of the model's log times."""
 _REASON = "expected from the local run, sizes and speeds: no past job, no trial"
 
 
@@ -76,6 +79,19 @@ def _predicted(request: Request) -> tuple[Whole, Prediction]:
     return rows, Prediction(np.log(expected_s[rows]), deviation, [_REASON] * n, beyond)
 
 
+def contradiction(request: Request) -> float | None:
+    """Return how many times as long trials took as the local run lets expect, in the median, if they
+    contradict it; else None."""
+    trials = request.observed
+    if request.expected_s is None or not trials.ok.any():
+        return None
+    ratios = (trials.time_s / request.expected_s[trials.candidate])[trials.ok]
+    if not np.isfinite(ratios).any():
+        return None
+    times = float(np.nanmedian(ratios))
+    return None if 1 / _CONTRADICTION < times < _CONTRADICTION else times
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     """Mean and standard deviation of the log of the job's seconds, averaged over the candidates."""
@@ -88,15 +104,16 @@ def level(request: Request) -> Level | None:
     """Return the level of a job's time, from the CPU time per sample of its local run, divided among all
     vCPUs, after the start of the workers.
 
-    Returns None without a local run, without the number of samples, or without CPU time.
+    Returns None without a local run, without the number of samples, or without CPU time. A local run that
+    trials contradict tells nothing of types that were not tried: it would pull them away from the trials.
     """
     job, run, candidates = request.job, request.job.local_run, request.candidates
-    if run is None or not np.isfinite(job.samples):
+    if run is None or not np.isfinite(job.samples) or contradiction(request) is not None:
         return None
     cores = float(run.cpu_cores.mean(axis=0).sum())
     vcpus = candidates.vcpus * candidates.count
     if not cores > 0 or not np.isfinite(vcpus).all():
         return None
-    core_s_per_sample = cores * float(np.median(run.step_s)) / (run.batch * run.cpu_cores.shape[1])
+    core_s_per_sample = cores * float(run.step_s.mean()) / (run.batch * run.cpu_cores.shape[1])
     time_s = request.startup_s + core_s_per_sample * job.samples / vcpus
     return Level(float(np.log(time_s).mean()), DEVIATION)

@@ -61,7 +61,7 @@ def over_all(looks: Sequence[Shown]) -> Iterator[Figure]:
         _courses(same, time),
     )
     yield Figure(
-        "Cost",
+        f"Cost (seed {seed})" if len(same) == len(looks) else "Cost",
         "Each point is a run. The grey tick is the least cost in hindsight for its seed, where it is known.",
         _costs(looks),
     )

@@ -169,7 +169,7 @@ def _shipped() -> Iterator[Record]:
         "policy": {key: _first(make.__doc__) for key, (_, make) in allocator.POLICIES.items()},
         "scheduler": {key: row.about for key, row in scheduler.POLICIES.items()},
         "spot policy": {key: about for key, (_, about) in market.POLICIES.items()},
-        "recommender": {key: row.summary for key, row in recommender.RECOMMENDERS.items()},
+        "recommender": recommender.METHODS,
         "trace reader": {key: reader.description for key, reader in FORMATS.items()},
     }
     for sort, table in tables.items():

@@ -149,7 +149,8 @@ def profile(
         "the copy.",
     )
     notes = (
-        f"{counted(len(run.step_s), 'step')} of {1000 * float(np.median(run.step_s)):.1f} ms (median), "
+        f"{counted(len(run.step_s), 'step')} of {1000 * float(run.step_s.mean()):.1f} ms (mean, on which "
+        f"predictions rest; median {1000 * float(np.median(run.step_s)):.1f} ms), "
         f"batch {run.batch}, {run.parameters:,} parameters, {counted(len(run.layers), 'layer')}.",
         f"Written to {path}.",
         *(() if out or place == job else unread),

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from control.objective import Objective
-from control.recommender import RECOMMENDERS
+from control.recommender import METHODS
 from lab.cli import config
 from lab.cli.options import (
     Format,
@@ -70,9 +70,7 @@ def recommend(
             "within --budget-per-hour. Default: no server.",
         ),
     ] = "",
-    method: Annotated[
-        str, option("NAME", f"Recommender: {', '.join(RECOMMENDERS)}, spotdnn, or your own.")
-    ] = "transfer",
+    method: Annotated[str, option("NAME", f"Recommender: {', '.join(METHODS)}, or your own.")] = "transfer",
     loss: Annotated[
         float | None, option("LOSS", "Loss to reach, for --method spotdnn.", callback=usable)
     ] = None,

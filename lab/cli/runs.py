@@ -239,7 +239,7 @@ def query(
     answer = open_store(store).query(sql)
     for problem in answer.problems:
         typer.echo(f"left out: {printable(problem)}", err=True)
-    emit(from_frame(answer.frame, {}), form)
+    emit(from_frame(answer.frame, {}, always=True), form)
 
 
 @app.command()
@@ -331,9 +331,14 @@ def _read_at(moments: Any) -> Any:
     return moments.astype(object).fillna("").astype(str).str[:16].str.replace("T", " ")
 
 
-def from_frame(frame: Any, facts: dict[str, str | int]) -> Result:
-    """Return a pandas DataFrame as a result, with its column names as keys and headings."""
-    columns = tuple(Column(name, name, identifier=name in _IDENTIFIERS) for name in map(str, frame.columns))
+def from_frame(frame: Any, facts: dict[str, str | int], *, always: bool = False) -> Result:
+    """Return a pandas DataFrame as a result, with its column names as keys and headings.
+
+    always: people see columns without a value, too.
+    """
+    columns = tuple(
+        Column(name, name, identifier=name in _IDENTIFIERS, always=always) for name in map(str, frame.columns)
+    )
     return Result(columns, tuple(_record(row) for row in frame.to_dict("records")), facts)
 
 

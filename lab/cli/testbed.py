@@ -200,6 +200,7 @@ def capture(
     from testbed.fabric.up import load
 
     fabric = load(name)
+    place = testbed_fabric.meant(fabric, place)
     testbed_fabric.tell_names(fabric, place)
     _teller(wanted=not no_progress)(f"capturing at {place} for up to {seconds:g} s")
     packets, others = run_capture(fabric, place, seconds=seconds, count=count, out=out)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _CORRUPT, _CORRUPTED = "--corrupt", "1%"
 _NODE = re.compile(r"\b(h|t|s|tor|spine|host)([0-9]+)")
+_LINK = re.compile(r"h[0-9]+:tor[0-9]+|t[0-9]+:spine[0-9]+")
 
 
 class Fault(TyperCommand):
@@ -39,7 +40,12 @@ _Name = Annotated[str, option("NAME", "The fabric's name.", "--name")]
 
 def fault(
     link: Annotated[
-        str, argument("LINK", "A host's link to a ToR, h0:tor1, or a ToR's to a spine, t0:spine1.")
+        str,
+        argument(
+            "LINK",
+            "A host's link to a ToR, h0:tor1, or a ToR's to a spine, t0:spine1; of a --topo also two of your "
+            "nodes, web:leaf1.",
+        ),
     ],
     name: _Name = "fabric",
     silent: Annotated[
@@ -77,8 +83,9 @@ def fault(
     if clear and (more := [key for key, value in asked.items() if value and key != "link"]):
         option = more[0].replace("_", "-")
         raise ScenarioError(f"testbed fault: --clear only repairs {link}; leave out --{option}")
-    wanted = impairment(validated(ImpairmentFile, asked, "testbed fault"), "testbed fault: ")
     fabric = _loaded(name)
+    asked["link"] = link = meant(fabric, link)
+    wanted = impairment(validated(ImpairmentFile, asked, "testbed fault"), "testbed fault: ")
     tell_names(fabric, link)
     if clear:
         impairments.end(fabric, wanted)
@@ -93,7 +100,9 @@ def fault(
 
 
 def run_inside(
-    place: Annotated[str, argument("PLACE", "A host (h0), a switch (t0, s0) or an endpoint (h0e0).")],
+    place: Annotated[
+        str, argument("PLACE", "A host (h0), a switch (t0, s0), an endpoint (h0e0) or a node of your --topo.")
+    ],
     command: Annotated[list[str], argument("COMMAND", "The command with its arguments, after --.")],
     name: _Name = "fabric",
 ) -> None:
@@ -103,6 +112,7 @@ def run_inside(
     from twinbed import BackendError
 
     fabric = _loaded(name)
+    place = meant(fabric, place)
     namespace, _ = devices_at(fabric, place)
     tell_names(fabric, place)
     if which(command[0]) is None:
@@ -144,6 +154,22 @@ def diagram(fabric: Fabric) -> str:
     for node, own in fabric.own_names.items():
         text = text.replace(f"[{node}]", f"[{node} is {own}]")
     return text
+
+
+def meant(fabric: Fabric, place: str) -> str:
+    """Return a place or a link in the fabric's own names, where it may be in those of the user's topology.
+
+    Text that is a name of the fabric's own means that, also if a node of the topology has the same name.
+    """
+    here = {router.namespace.rpartition("-")[2] for router in fabric.routers}
+    if place in here or _LINK.fullmatch(place):
+        return place
+    nodes = {own: node for node, own in fabric.own_names.items()}
+    ends = sorted((nodes.get(part, "") for part in place.split(":")), key=lambda node: "hts".find(node[:1]))
+    kinds = "".join(node[:1] for node in ends)
+    if kinds not in ("ht", "ts"):
+        return nodes.get(place, place)
+    return f"{ends[0]}:{'tor' if kinds == 'ht' else 'spine'}{ends[1][1:]}"
 
 
 def tell_names(fabric: Fabric, place: str) -> None:

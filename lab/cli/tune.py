@@ -40,8 +40,8 @@ def tune(
             "A key, or a policy's parameter, and its range; KEY=A,B,C for choices. Repeatable.",
         ),
     ],
-    minimise: Annotated[str | None, option("METRIC", "The metric to minimise.")] = None,
-    maximise: Annotated[str | None, option("METRIC", "The metric to maximise.")] = None,
+    minimise: Annotated[list[str] | None, option("METRIC", "The metric to minimise.")] = None,
+    maximise: Annotated[list[str] | None, option("METRIC", "The metric to maximise.")] = None,
     subject_to: Annotated[
         list[str] | None, option("LIMIT", "A limit on a mean, 'latency_p99_s <= 0.2'. Repeatable.")
     ] = None,
@@ -74,8 +74,11 @@ def tune(
     from lab.sweep.tuning import Question, Range, best, checked, single
     from lab.sweep.tuning import tune as search
 
-    if (minimise is None) == (maximise is None):
-        raise ScenarioError("give one of --minimise METRIC and --maximise METRIC")
+    aims = [*(minimise or []), *(maximise or [])]
+    if len(aims) != 1:
+        raise ScenarioError(
+            "give one of --minimise METRIC and --maximise METRIC, once; --subject-to limits other metrics"
+        )
     check_place(out, inputs=[scenario])
     ranges = [Range.parse(text) for text in over]
     if len({entry.key for entry in ranges}) < len(ranges):
@@ -84,7 +87,7 @@ def tune(
     if loaded.vary:
         raise ScenarioError(f"{loaded.name}: vary has no meaning for tune; fix it with --set KEY=VALUE")
     kind = kinds.of(loaded)
-    aim = minimise or maximise or ""
+    aim = aims[0]
     metric = metric_named(kind, aim, f"--{'minimise' if minimise else 'maximise'} {aim}")
     limits = [Limit.parse(text, kind) for text in subject_to or []]
     tuned_one = single(loaded, ranges)

@@ -76,10 +76,10 @@ class Containers(Pillar):
     def beside(
         self, runs: Sequence[Run], names: Sequence[str]
     ) -> tuple[Sequence[Column], Mapping[str, Record]]:
-        from lab.containers.run.savings import COLUMNS, savings
+        from lab.containers.run.savings import columns, savings
 
         made = {name: saving.record for name, saving in savings(runs, names).items()}
-        return COLUMNS if made else (), made
+        return columns(runs) if made else (), made
 
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
         from lab.charts.report import all_charts

@@ -91,8 +91,9 @@ def answered(runs: Sequence[Run], chosen: AnyChoices) -> AnyChoices:
 
 
 def say_outdated() -> None:
-    """Show a line for results that answer another question than the one that is chosen now."""
-    st.info("The choices on the left have changed since these results: press Run to bring them up to date.")
+    """Show a line for results that answer another question than the one that is chosen now, be it that the
+    choices have changed or that an address names runs alone."""
+    st.info("These results are of other choices than those on the left: press Run for an answer to those.")
 
 
 _EVERY_S = 0.4

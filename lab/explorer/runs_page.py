@@ -86,6 +86,8 @@ def _table(matching: pd.DataFrame, ticked: Collection[str]) -> list[str]:
     """Show the runs, the newest first. Returns the ids of the ticked ones. ticked: those of the address."""
     # Runs of other kinds lack the containers' figures.
     columns = [column for column in _COLUMNS if column in matching and matching[column].notna().any()]
+    currencies = sorted(set(matching["currency"][matching["cost"].notna()])) if "cost" in columns else []
+    columns += ["currency"] * (len(currencies) > 1)
     frame = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
         created_at=pd.to_datetime(matching["created_at"]), policy=matching["policy"].map(title)
     )
@@ -94,14 +96,15 @@ def _table(matching: pd.DataFrame, ticked: Collection[str]) -> list[str]:
         "policy": st.column_config.TextColumn("Policy"),
         "seed": st.column_config.NumberColumn("Seed"),
         "created_at": st.column_config.DatetimeColumn("Made at (UTC)", format="YYYY-MM-DD HH:mm:ss"),
+        "currency": st.column_config.TextColumn("Currency"),
         "id": st.column_config.TextColumn("Run id"),
     }
     for metric in METRICS:
         if metric.key in _COLUMNS:
             share = metric.key.endswith("_share")
-            unit = "" if metric.unit in ("1", "currency") else f" ({metric.unit})"
+            unit = "/".join(currencies) if metric.unit == "currency" else metric.unit
             config[metric.key] = st.column_config.NumberColumn(
-                metric.title + unit,
+                metric.title + (f" ({unit})" if unit not in ("", "1") else ""),
                 format="percent" if share else f"%.{metric.decimals}f",
                 help=metric.definition,
             )

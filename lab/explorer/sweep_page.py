@@ -130,12 +130,16 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
         st.markdown("No run has ended yet.")
         return
     metrics = {metric.key: metric for metric in kind.metrics()}
+    widget = f"sweep_figures_{sweep.id}"
+    usual = [metric.key for metric in differing(now.frame, kind.metrics())[:2]]
     picked = st.multiselect(
         "Figures",
         list(metrics),
-        default=[metric.key for metric in differing(now.frame, kind.metrics())[:2]],
+        default=st.session_state.get(f"last-{widget}", usual),
         format_func=lambda key: metrics[key].title,
-        key=f"sweep_figures_{sweep.id}",
+        key=widget,
+        on_change=session.remember,
+        args=(widget,),
     )
     shown = [metrics[key] for key in picked]
     section("Means over the seeds")

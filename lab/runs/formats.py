@@ -55,6 +55,7 @@ class Column:
     upto: key of the upper end of an interval whose lower end is the value, which is printed as `x to y`
     digits: key of the record's own `decimals`, if records have different units
     section: section of a metric; a table has a gap where the section changes
+    always: people see the column even if no row has a value in it
     """
 
     key: str
@@ -68,6 +69,7 @@ class Column:
     upto: str = ""
     digits: str = ""
     section: str = ""
+    always: bool = False
 
     @property
     def heading(self) -> str:
@@ -186,7 +188,7 @@ FORMATS: Mapping[str, Callable[[Result], str]] = {
 def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
     """Return (header, right-aligned?, lines) of the view for people, which `table` and `markdown` show.
 
-    A column without a value in any row is left out.
+    A column without a value in any row is left out, unless it is always shown.
     """
     if result.aside is not None:
         names = [str(row[result.aside]) for row in result.rows]
@@ -197,7 +199,9 @@ def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
     columns = [
         column
         for column in result.columns
-        if not result.rows or any(cell(row, column) not in (ABSENT, "") for row in result.rows)
+        if column.always
+        or not result.rows
+        or any(cell(row, column) not in (ABSENT, "") for row in result.rows)
     ]
     lines = [[cell(row, column) for column in columns] for row in result.rows]
     return [column.heading for column in columns], [_is_number(result, column) for column in columns], lines

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SHELF = ".index"
 HEAD = ("id", "name", "policy", "seed", "created_at")
-_ENDS = ("bytes", "censored", "problem")
+_ENDS = ("currency", "bytes", "censored", "problem")
 _OWN = ("tables", "stamp", "read_s")
 DIGITS = 16
 """Hex digits of a table's hash that distinguish it from other tables of its name."""
@@ -57,8 +57,8 @@ def _stamp(folder: str, manifest: str, newest_ns: int) -> int:
 
 
 def row_of(run: Run, stamp: object, read_s: float = 0.0) -> dict[str, Any]:
-    """Return a run's row: its metrics, id, name, policy, seed, created_at, bytes, censored, tables and
-    stamp.
+    """Return a run's row: its metrics and their currency, id, name, policy, seed, created_at, bytes,
+    censored, tables and stamp.
 
     tables: NAME.HASH of each table, separated by spaces; stamp: stamp of the manifest; read_s: time of
     reading it.
@@ -70,6 +70,7 @@ def row_of(run: Run, stamp: object, read_s: float = 0.0) -> dict[str, Any]:
         "stamp": stamp,
         "read_s": read_s,
         "problem": "",
+        "currency": run.manifest["spec"].get("price", {}).get("currency", ""),
         "bytes": run.manifest.get("bytes") or run.measured_bytes(),
     }
     return run.metrics | {key: run.manifest[key] for key in HEAD} | own

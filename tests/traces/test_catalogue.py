@@ -82,6 +82,21 @@ def test_a_table_that_does_not_say_what_is_sold_sells_all(tmp_path: Path, form: 
     assert list(catalogue.load(path).types("here")) == ["small"]
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_column_that_a_catalogue_does_not_have_is_refused(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"own.{form}"
+    frame = written(tmp_path, ROW).prices[[*table.COLUMNS]].rename(columns={"sold": "sale"})
+    frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path)
+    with pytest.raises(TraceError, match=r"unknown column 'sale'; a catalogue has name, "):
+        catalogue.load(path)
+
+
+def test_filtered_rows_that_pandas_wrote_with_their_index_are_a_catalogue(tmp_path: Path) -> None:
+    path = tmp_path / "own.parquet"
+    written(tmp_path, ROW).prices[[*table.COLUMNS]].set_axis([7]).to_parquet(path)
+    assert list(catalogue.load(path).types("here")) == ["small"]
+
+
 def test_what_is_neither_sold_nor_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="row 2: sold 'perhaps': input should be a valid boolean"):
         written(tmp_path, ROW.replace("yes", "perhaps"))

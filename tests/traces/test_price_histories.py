@@ -60,6 +60,11 @@ def test_availability_must_ascend(tmp_path: Path):
         prices.availability(written(tmp_path, "t_s,available\n0,4\n10,-1\n"))
 
 
+def test_a_column_that_availability_does_not_have_is_refused(tmp_path: Path):
+    with pytest.raises(TraceError, match=r"unknown column 'price'; columns are t_s, available$"):
+        prices.availability(written(tmp_path, "t_s,available,price\n0,4,1\n10,2,1\n"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("folder", "file", "rows"),

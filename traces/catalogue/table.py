@@ -223,3 +223,6 @@ def _complete(path: Path, names: list[str]) -> None:
     missing = [name for name in COLUMNS if name not in (*names, "sold")]
     if missing:
         raise TraceError(f"{path}: no column {missing[0]!r}; a catalogue has {', '.join(COLUMNS)}")
+    # pandas writes the index of filtered rows as such a column.
+    if unknown := [name for name in names if name not in (*COLUMNS, "__index_level_0__")]:
+        raise TraceError(f"{path}: unknown column {unknown[0]!r}; a catalogue has {', '.join(COLUMNS)}")

@@ -98,14 +98,17 @@ def read(path: Path) -> PriceChanges:
 def availability(path: Path) -> tuple[Real, Real]:
     """Return float64[n] twice: seconds since the start, and the number of machines available from then on.
 
-    The columns are t_s and available; times must ascend. Raises TraceError, which names file, line and
+    The columns are t_s and available alone; times must ascend. Raises TraceError, which names file, line and
     column.
     """
-    if told := [name for name in table.header(path) if name in ("zone", "spot_usd_h")]:
+    others = [name for name in table.header(path) if name not in ("t_s", "available")]
+    if told := [name for name in others if name in ("zone", "spot_usd_h")]:
         raise TraceError(
             f"{path}: column {told[0]}: give a file for each zone, and prices as options, or take it as a "
             "scenario's cloud.trace"
         )
+    if others:
+        raise TraceError(f"{path}: unknown column {others[0]!r}; columns are t_s, available")
     frame = table.read_known(path, ("t_s", "available"), ("t_s", "available"))
     t_s, available = frame["t_s"].to_numpy(np.float64), frame["available"].to_numpy(np.float64)
     table.refuse(path, frame["available"].astype("str"), available < 0, "zero or more machines")

@@ -325,7 +325,7 @@ def _parsed(path: Path, number: int, row: Mapping[str, str]) -> Run:
         name.removeprefix(_PARAMETER): text for name, text in filled.items() if name not in _IN_CSV
     }
     try:
-        return _RUN.validate_python(values)
+        run = _RUN.validate_python(values)
     except ValidationError as error:
         problem = error.errors()[0]
         column = problem["loc"][0] if len(problem["loc"]) == 1 else f"{_PARAMETER}{problem['loc'][1]}"
@@ -333,3 +333,10 @@ def _parsed(path: Path, number: int, row: Mapping[str, str]) -> Run:
         if problem["type"] == "missing":
             wrong = "is empty" + "; of a run that failed, give the time until then" * (column == "time_s")
         raise TraceError(f"{path}: row {number}, column {column}: {wrong}") from None
+    if run.servers and not run.server_instance:
+        wrong = f"column server_instance: is empty; name the type of the {run.servers} servers"
+    elif run.server_instance and not run.servers:
+        wrong = f"column servers: is 0; give the number of servers of type {run.server_instance}"
+    else:
+        return run
+    raise TraceError(f"{path}: row {number}, {wrong}")

@@ -60,9 +60,10 @@ def step_s(run: LocalRun | None, batch: Real, rows: Candidates, server_bps: Mapp
     """Return the time of a step on each cluster, s: compute, then all-reduce or parameter servers."""
     if run is None or not run.cpu_cores.size:
         return np.full(len(rows), np.nan)
-    # The processes share this machine, so the CPU time of one process's step counts.
+    # The processes share this machine, so the CPU time of one process's step counts. Both factors are means:
+    # totals have the rare long steps, such as checkpoints, too.
     used = float(run.cpu_cores.mean())
-    work = performance.work_of(np.median(run.step_s) * used, run.batch, run.parameters)
+    work = performance.work_of(run.step_s.mean() * used, run.batch, run.parameters)
     computing = performance.compute_s(work, batch, rows.vcpus)
     step = performance.step_s(computing, _exchange_s(work.bytes, rows, server_bps))
     return np.where(rows.gpus > 0, np.nan, step)

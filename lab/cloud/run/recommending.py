@@ -253,11 +253,13 @@ def prepared(
     catalogue: Catalogue,
     measurements: Measurements,
     keep: Keep | None = None,
+    *,
+    noisy: bool = False,
 ) -> Prepared:
     """Return the question with all data.
 
-    keep: which candidates a search in a closed loop can try; None for a question without trials. The analytic
-    model may answer such a question in place of a method that has no data to learn from.
+    keep: which candidates a search in a closed loop can try; None for a question without trials, which the
+    analytic model may answer in place of a method without data. noisy: trials measure the gradients' noise.
 
     Raises ScenarioError and TraceError as recommenders, catalogue and database do.
     """
@@ -287,8 +289,7 @@ def prepared(
     across = on_gpus.method(question.method, request, used)
     if across is not None:
         request = request.among(np.flatnonzero(np.isin(among.name, sorted(across.gpus))))
-        among = request.candidates
-    request, few = without_unknown(question, request) if keep is None else (request, False)
+    request, few = (request, False) if noisy else without_unknown(question, request)
     among = request.candidates
     sized = keep is not None or question.method != "transfer" or _sized(request)
     mine = find(question.method, "recommenders")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from control.jobs import Candidates
+from control.recommender.analytic import contradiction
 from control.recommender.fc2 import Fc2, Rule
 from control.recommender.ports import Recommendation, Recommender, Request, failed
 from control.recommender.scavenger import noise_in_use
@@ -31,11 +32,6 @@ _COLUMNS = (
     Column("in_bounds", "in bounds", percent=True, decimals=0), Column("outside", "outside"),
     Column("reason", "reason"),
 )  # fmt: skip
-
-
-_CONTRADICTION = 10.0
-"""Least ratio of trials to the local run's model that is told: three standard deviations of the model's log
-times (control.recommender.analytic)."""
 
 
 def result(answer: Answer, by: str) -> Result:
@@ -113,18 +109,12 @@ class Facts:
 
 def _contradiction(request: Request) -> Iterator[str]:
     """Yield a note if the trials took far longer or shorter than the local run lets expect."""
-    if request.expected_s is None or not request.observed.ok.any():
-        return
-    trials = request.observed
-    ratios = (trials.time_s / request.expected_s[trials.candidate])[trials.ok]
-    if not np.isfinite(ratios).any():
-        return
-    times = float(np.nanmedian(ratios))
-    if not 1 / _CONTRADICTION < times < _CONTRADICTION:
+    times = contradiction(request)
+    if times is not None:
         yield (
             f"Trials took {significant(times, 2)} times as long as the local run lets expect, and a factor "
             "of about three is usual. Check the runs' time_s, in seconds, and the job's samples, over all "
-            "epochs."
+            "epochs. Until then --method transfer does without the local run."
         )
 
 

@@ -100,6 +100,7 @@ def searched(
             str(path.resolve().parent),
             limits,
             stored=backend is not Backend.TWIN,
+            noisy=backend is not Backend.TWIN,
             say=say,
             source=f"search on {backend}",
         ).run()
@@ -129,6 +130,7 @@ def rehearsed(
             lambda _batch: ("true",),
             limits=limits,
             stored=False,
+            noisy=False,
             heard=heard,
         ).run()
 

@@ -22,7 +22,7 @@ from control.recommender.ports import Observations, Request, Stop, failed, stop
 from control.recommender.scavenger import to_goal
 from lab.cloud.input.data_set import instance_type, rules_of
 from lab.cloud.input.store import Measurements, Run
-from lab.cloud.run.batches import tunes_batch
+from lab.cloud.run.batches import lacks_noise, tunes_batch
 from lab.cloud.run.recommending import Prepared, Question, bounds, prepared
 from lab.cloud.search.held import nothing_left
 from traces.catalogue.catalogue import Catalogue, Listing
@@ -133,6 +133,8 @@ class Search:
     directory: folder in which the command runs.
     limits: limits of the search.
     stored: whether trials are added to the measurements; a rehearsal's are not.
+    noisy: whether trials measure the gradients' noise. If not, and if no earlier trial did, batches are not
+        compared, except by a method that learns what they are worth itself.
     say: function called with a line when a trial begins and when it ends.
     heard: function called with each trial that has ended.
     source: source that trials are stored with.
@@ -147,6 +149,7 @@ class Search:
     directory: str = ""
     limits: Limits = field(default_factory=Limits)
     stored: bool = True
+    noisy: bool = True
     say: Callable[[str], object] = str
     heard: Callable[[Trial], object] = str
     source: str = "search"
@@ -165,6 +168,7 @@ class Search:
             self.catalogue,
             self.measurements,
             keep=lambda among, used: self._launchable(among, used, batch),
+            noisy=self.noisy,
         )
         request = ready.request
         search = ready.chosen.searcher(request, seed=0)
@@ -216,7 +220,8 @@ class Search:
 
     def _to_goal(self, request: Request, observed: Observations) -> Observations:
         """Return the trials with time and cost until the job's goal, if batch sizes are tuned."""
-        return to_goal(request, observed) if tunes_batch(self.question) else observed
+        unknown = not self.noisy and lacks_noise(self.question, request.seen(observed))
+        return to_goal(request, observed) if tunes_batch(self.question) and not unknown else observed
 
     def _trial(
         self, order: Order, configuration: Configuration, price: float, rules: pricing.Rules, why: str

@@ -23,6 +23,13 @@ _GROWS = 2.0
 """A queue counts as growing if the mean number of waiting jobs in the last fifth of the watched arrivals'
 time is this many times that of the fifth before it."""
 
+_FEWEST = 100
+"""Fewest watched jobs whose queue is judged."""
+
+LEFT = 0.1
+"""Share of the watched jobs by which the queue is longer at their end, above which a run is not steady: the
+cluster serves too few of them, and waits are as long as jobs go on coming."""
+
 
 def watched(given: WatchedInput, jobs: int) -> Flags:
     """Return which jobs count, bool[n]."""
@@ -39,18 +46,25 @@ def nearest_rank(values: Real, share: float) -> float:
 
 def grew(jobs: Jobs, done: Outcome, counts: Flags) -> bool:
     """Return whether the queue still grew while the watched jobs arrived, so that means depend on its end."""
+    *_, before, after = _fifths(jobs, done, counts)
+    return after > _GROWS * before and after > 0.02 * counts.sum()
+
+
+def left(jobs: Jobs, done: Outcome, counts: Flags) -> float:
+    """Return by how many jobs the queue is longer in the last fifth of the watched arrivals' time than in its
+    first fifth."""
+    first, *_, last = _fifths(jobs, done, counts)
+    return last - first
+
+
+def _fifths(jobs: Jobs, done: Outcome, counts: Flags) -> list[float]:
+    """Return the mean number of waiting jobs in each fifth of the watched arrivals' time; zeros for few."""
     submit_s = jobs.workload.submit_s[counts]
-    if submit_s.size < 100:
-        return False
-    begin_s, end_s = float(submit_s[0]), float(submit_s[-1])
-    if end_s <= begin_s:
-        return False
-    edges = begin_s + (end_s - begin_s) * np.array([0.6, 0.8, 1.0])
+    if submit_s.size < _FEWEST or submit_s[-1] <= submit_s[0]:
+        return [0.0] * 5
     at_s, waiting = np.append(done.series.at_s, np.inf), done.series.waiting
-    before, after = (
-        float(np.diff(at_s.clip(low, high)) @ waiting / (high - low)) for low, high in pairwise(edges)
-    )
-    return after > _GROWS * before and after > 0.02 * submit_s.size
+    edges = np.linspace(submit_s[0], submit_s[-1], 6)
+    return [float(np.diff(at_s.clip(low, high)) @ waiting / (high - low)) for low, high in pairwise(edges)]
 
 
 def metrics(jobs: Jobs, done: Outcome, alone: Outcome | None, counts: Flags) -> dict[str, float]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing, Workload
 from control.scheduler import make, settings, within_quotas
-from control.scheduler.model import Real
+from control.scheduler.model import Flags, Real
 from control.scheduler.ports import Scheduler
 from lab.ask.calibration import Calibration
 from lab.ask.kind import Progress
@@ -167,8 +167,7 @@ def stored(
     really_s = jobs.waited_s[counts]
     if np.isfinite(really_s).any():
         notes.append(f"In the log the watched jobs waited {np.nanmean(really_s):,.0f} s in the mean")
-    if figures.grew(jobs, done, counts):
-        notes.append(f"{spec.policy.label}: not steady, the queue still grew; no mean JCT is given")
+    notes += _unsteady(spec.policy.label, jobs, done, counts)
     if asked.faults is not None and done.end_s > asked.faults.end_s:
         notes.append(
             f"No server fails after {asked.faults.end_s / DAY_S:.3g} days (cluster.faults.end_s); the run "
@@ -177,6 +176,21 @@ def stored(
     about_run = {"inputs": list(jobs.inputs), "about": about(asked), "notes": notes, **whose}
     tables = {"summary": summary(METRICS, values), **figures.tables(jobs, done, counts)}
     return store_run(spec, store, identity, about_run, values, tables, began)
+
+
+def _unsteady(label: str, jobs: Jobs, done: Outcome, counts: Flags) -> list[str]:
+    """Return a note if the queue grew, so that means of JCT and of waits depend on when jobs stop coming."""
+    longer = "grow with the time for which jobs arrive"
+    if figures.grew(jobs, done, counts):
+        return [
+            f"{label}: not steady, the queue still grew; no mean JCT is given, and means of waits {longer}"
+        ]
+    more, of = figures.left(jobs, done, counts), int(counts.sum())
+    if more <= figures.LEFT * of:
+        return []
+    return [
+        f"{label}: not steady, the queue grew by {more:,.0f} of {of:,} jobs; means of JCT and waits {longer}"
+    ]
 
 
 def _lacks(policy: str, jobs: Jobs) -> tuple[str, ...]:

@@ -323,6 +323,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
         current, advised = setting(usage.current, row), setting(found.sizes[name], row)
         is_set = any(value is not None for value in current.model_dump().values())
         before = _numbers(figures[CURRENT], row) if is_set else None
+        now = found.fates[CURRENT]
         case = Case(
             samples=float(samples[row]),
             days=days,
@@ -334,6 +335,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
             changes=_changes(current, advised),
             before=before,
             after=_numbers(figures[name], row),
+            means=(float(now.throttled_share[:, row].mean()), float(now.oom_events[:, row].mean())),
             shared=wanted.hosts is not None,
             oom_limit_is_set=bool(oom_limit[row] >= usage.current.memory_limit[row]),
         )
@@ -355,7 +357,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
                 reason=reason,
                 unknown=_unknown(usage, row),
                 cpu_limit_reason="" if word == "leave" else _limit_reason(found, name, row, wanted.risk),
-                before=outcome(found.fates[CURRENT], row) if is_set else None,
+                before=outcome(now, row) if is_set else None,
                 after=outcome(found.fates[name], row),
                 peak_cores=float(peak_cores[row]),
                 peak_bytes=float(peak_bytes[row]),
@@ -389,12 +391,9 @@ def outcome(fates: Fates, row: int) -> Outcome:
 
 
 def _numbers(figures: Figures, row: int) -> tuple[float, float, float, float]:
-    return (
-        float(figures.throttled[row]),
-        float(figures.oom[row]),
-        float(figures.late[row]),
-        float(figures.money[row]),
-    )
+    columns = figures.throttled, figures.oom, figures.late, figures.money
+    throttled, oom, late, money = (float(column[row]) for column in columns)
+    return throttled, oom, late, money
 
 
 def _is_known(current: Setting, usage: Usage, row: int) -> bool:
@@ -431,7 +430,7 @@ def _changes(current: Setting, advised: Setting) -> tuple[float | None, ...]:
 
 def _limit_reason(found: Rehearsed, name: str, row: int, risk: float) -> str:
     limit = float(found.sizes[name].cpu_limit[row])
-    throttled = significant(100 * float(found.fates[name].throttled_share[:, row].mean()), 2)
+    throttled = significant(100 * float(found.fates[name].throttled_share[:, row].mean()))
     if math.isnan(limit):
         return ""
     if math.isfinite(limit):
@@ -442,7 +441,7 @@ def _limit_reason(found: Rehearsed, name: str, row: int, risk: float) -> str:
         return f"Limit of {limit:g} cores: {why}; it throttled in {throttled} % of the periods."
     if LIMITS in found.sizes:
         other = float(found.sizes[LIMITS].cpu_limit[row])
-        share = significant(100 * float(found.fates[LIMITS].throttled_share[:, row].mean()), 2)
+        share = significant(100 * float(found.fates[LIMITS].throttled_share[:, row].mean()))
         return (
             f"No limit: one of {other:g} cores would throttle in {share} % of the periods, and "
             "reserve nothing less."

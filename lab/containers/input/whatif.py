@@ -13,7 +13,7 @@ from typing import Any
 from lab.ask.scenario import Scenario, build, with_overrides
 from traces.load import SELECTION
 
-_SUFFIXES = re.compile(r"(\.(csv|parquet|json|prom|txt))?(\.gz)?$", re.IGNORECASE)
+_SUFFIXES = re.compile(r"(\.(csv|tsv|parquet|pq|json|jsonl|ndjson|prom|txt))?(\.gz)?$", re.IGNORECASE)
 """What the end of a trace's file name says of its format. Other dots are part of its name, as in a date."""
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from lab.containers.input.sections import Price
 from lab.containers.metrics import GIB, MIB, NO_MEMORY
-from lab.containers.run.savings import conditions_key, savings
+from lab.containers.run.savings import base_of, conditions_key, savings
 from lab.runs.formats import Record
 from lab.runs.labels import labels
 from lab.runs.store import Run
@@ -247,17 +247,17 @@ def _why_unanswered(share: float, label: str, run: Run) -> str:
 def _invented(runs: Sequence[Run]) -> list[str]:
     """Return each policy's saving against static with and without refinement, or with each seed, if they
     differ; the smaller saving counts."""
-    texts = []
+    texts, base = [], base_of(runs)
     for label, saving in savings(runs, labels(runs)).items():
         low, high = _less(saving.low), _less(saving.high)
         each = low if low == high else f"{low} to {high}"
         if not math.isnan(saving.flat):
             texts.append(
-                f"{label} reserves {_less(saving.counted)} CPU than static: {each} with samples refined by a "
-                f"random model, {_less(saving.flat)} without. The smaller saving counts."
+                f"{label} reserves {_less(saving.counted)} CPU than {base}: {each} with samples refined by "
+                f"a random model, {_less(saving.flat)} without. The smaller saving counts."
             )
         elif low != high:
-            texts.append(f"{label} reserves {each} CPU than static, by the seed. The smaller saving counts.")
+            texts.append(f"{label} reserves {each} CPU than {base}, by the seed. The smaller saving counts.")
     return texts
 
 

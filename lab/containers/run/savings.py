@@ -21,16 +21,6 @@ _BASELINE = "static"
 
 _reserved = partial(Column, decimals=2, percent=True, section="reserved")
 
-COLUMNS = (
-    _reserved("against_static_share", "Reserved CPU, change from static"),
-    _reserved(
-        "against_static_refined_share", "… with refined samples", upto="against_static_refined_high_share"
-    ),
-    _reserved("against_static_flat_share", "… without refinement"),
-)
-"""Changes of mean_reserved_cores against static without parameters, or else the first static run. −0.5 is
-half as much."""
-
 
 @dataclass(frozen=True, slots=True)
 class Saving:
@@ -47,7 +37,7 @@ class Saving:
 
     @property
     def record(self) -> dict[str, Value]:
-        """The values of COLUMNS."""
+        """The values of `columns`."""
         return {
             "against_static_share": self.counted,
             "against_static_refined_share": math.nan if math.isnan(self.flat) else self.low,
@@ -56,21 +46,46 @@ class Saving:
         }
 
 
+def columns(runs: Sequence[Run]) -> tuple[Column, ...]:
+    """Return the columns of changes of mean_reserved_cores against the base of `savings`, which the first one
+    names. −0.5 is half as much."""
+    return (
+        _reserved("against_static_share", f"Reserved CPU, change from {base_of(runs)}"),
+        _reserved(
+            "against_static_refined_share", "… with refined samples", upto="against_static_refined_high_share"
+        ),
+        _reserved("against_static_flat_share", "… without refinement"),
+    )
+
+
+def base_of(runs: Sequence[Run]) -> str:
+    """Return the policy whose runs are the base of `savings`, or several of them if conditions differ."""
+    bases = _bases(runs)
+    used = [bases.get(conditions_key(run)) for run in runs if not is_static(run)]
+    return " or ".join(dict.fromkeys(base.policy for base in used if base is not None))
+
+
 def savings(runs: Sequence[Run], names: Sequence[str]) -> dict[str, Saving]:
     """Return the saving for each name (one name per run, such as its label) that has a static run under the
-    same conditions.
+    same conditions: static without parameters, or else the first static run.
 
     Runs of equal name are seeds: the interval is over all of them. Static runs themselves have none.
     """
-    bases: dict[str, Run] = {}
-    for run in sorted(filter(is_static, runs), key=is_tuned):
-        bases.setdefault(conditions_key(run), run)
+    bases = _bases(runs)
     changes: dict[str, list[tuple[list[float], float]]] = {}
     for run, name in zip(runs, names, strict=True):
         base = bases.get(conditions_key(run))
         if base is not None and not is_static(run):
             changes.setdefault(name, []).append(_changes(run, base))
     return {name: _over(rows) for name, rows in changes.items()}
+
+
+def _bases(runs: Sequence[Run]) -> dict[str, Run]:
+    """Return the static run with which runs are compared, by their conditions."""
+    bases: dict[str, Run] = {}
+    for run in sorted(filter(is_static, runs), key=is_tuned):
+        bases.setdefault(conditions_key(run), run)
+    return bases
 
 
 def signed(change: float) -> str:

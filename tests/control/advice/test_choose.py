@@ -136,6 +136,15 @@ def test_a_row_is_inside_the_risk_up_to_the_risk_and_without_a_kill(throttled, o
         ({"after": (0.0, 0.0, 0.1, 9.9)}, "leave", "not cheaper"),
         ({"before": (0.0, 7.0, 0.1, 1.0)}, "apply", "meets its memory limit 7 times"),
         ({"before": (0.3, 0.0, 0.1, 1.0)}, "apply", "throttles it in 30 %"),
+        # The worst replay decides, and the reason has the mean, as the row does.
+        (
+            {"before": (0.3, 0.0, 0.1, 1.0), "means": (0.2, 0.0)},
+            "apply",
+            "throttles it in 20 % of its periods;",
+        ),
+        ({"before": (0.06, 0.0, 0.1, 1.0), "means": (0.04, 0.0)}, "apply", "6 % of its periods in the worst"),
+        ({"before": (0.0, 7.0, 0.1, 1.0), "means": (0.0, 6.5)}, "apply", "its memory limit 6.5 times in"),
+        ({"after": (0.0, 0.0, 0.6049, 5.0)}, "leave", "the advice 60.5 % of its work would wait"),
         ({"oom_events": 3}, "care", "met its memory limit 3 times in the history"),
         ({"oom_events": 1}, "care", "met its memory limit once in the history"),
         # What is set now was not enough, whatever it costs more.

@@ -149,6 +149,10 @@ def test_a_local_run_says_how_long_the_job_takes_and_narrows_the_interval() -> N
         mean_log_s = np.log(startup_s + work_s).mean()
         told = level(Request(job, among, startup_s=startup_s))
         assert told == Level(pytest.approx(mean_log_s), DEVIATION)
+    skewed = replace(run, step_s=np.tile([0.1, 0.1, 0.1, 0.1, 0.6], 10))  # 0.2 s in the mean
+    assert level(Request(replace(job, local_run=skewed), among)) == Level(
+        pytest.approx(np.log(work_s).mean()), DEVIATION
+    )
     unsized = Request(Job("new", local_run=run), among)
     assert level(unsized) is level(Request(Job("new"), among)) is None
 

@@ -121,6 +121,15 @@ def test_lists_that_sql_makes_are_shown(twinbed, run):
     assert ended.rows == [{"some": "[1, 2, 3]", "ids": f"['{run.id}']"}]
 
 
+@pytest.mark.parametrize(
+    ("form", "head"),
+    [("table", ["id", "nil"]), ("markdown", ["|", "id", "|", "nil", "|"]), ("csv", ["id,nil"])],
+)
+def test_a_queried_column_without_a_value_is_shown(twinbed, run, form, head):
+    ended = twinbed("runs", "query", "SELECT id, NULL AS nil FROM runs", "--format", form)
+    assert ended.out.splitlines()[0].split() == head
+
+
 def test_an_empty_store_says_what_it_lacks(twinbed):
     assert twinbed("runs", "query", "SELECT 1").refused.endswith("make one, or name another --store")
 

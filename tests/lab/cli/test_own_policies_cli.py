@@ -198,7 +198,9 @@ def test_every_sort_is_listed_and_explained(twinbed):
     assert all(row["about"] and row["from"] == "twinbed" for row in rows)
 
 
-@pytest.mark.parametrize("name", ["gavel-ftf", "hadar-e", "fifo", "greedy", "ernest", "openmetrics"])
+@pytest.mark.parametrize(
+    "name", ["gavel-ftf", "hadar-e", "fifo", "greedy", "ernest", "spotdnn", "openmetrics"]
+)
 def test_everything_that_is_listed_is_explained(twinbed, name):
     (listed,) = (row for row in twinbed("policies", "--format", "json").rows if row["name"] == name)
     told = twinbed("policies", "show", name).out

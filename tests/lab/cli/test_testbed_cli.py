@@ -213,8 +213,25 @@ def test_verbs_say_which_node_of_a_users_own_topology_a_place_is(twinbed, broken
     assert twinbed("testbed", "fault", "h1:tor0").err == both + all_names
     assert twinbed("testbed", "capture", "h1e0").err == "h1 is h2 of your topology" + all_names
     assert twinbed("testbed", "capture", "h2").err == ""
-    said = twinbed("testbed", "exec", "s1", "--", "true").refused
-    assert said.endswith("has no 's1'; it has h0 (h1), h0e0, h1 (h2), h1e0, h2, h2e0, t0 (s1), t1 (s2)")
+    said = twinbed("testbed", "exec", "s9", "--", "true").refused
+    assert said.endswith("has no 's9'; it has h0 (h1), h0e0, h1 (h2), h1e0, h2, h2e0, t0 (s1), t1 (s2)")
+
+
+def test_verbs_take_the_names_of_a_users_own_topology(twinbed, broken, monkeypatch):
+    names = ("web", "h1", "s1", "leaf", "top")
+    plan = Plan(hosts=2, tors=2, storage=1, racks=1, spines=1, names=names)
+    monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(plan))
+    assert twinbed("testbed", "fault", "leaf:web").out.startswith("h0:tor1 is impaired.")
+    assert twinbed("testbed", "fault", "top:leaf").out.startswith("t1:spine0 is impaired.")
+    assert len(broken) == 2
+    taken = []
+    monkeypatch.setattr(fabric_capture, "capture", lambda _, place, **__: (taken.append(place) or (), 0))
+    # The fabric has an h1 of its own, and no s1.
+    for place in ("leaf", "s1", "h1", "h2", "web:s1"):
+        assert twinbed("testbed", "capture", place).code == 0
+    assert taken == ["t1", "t0", "h1", "h2", "h0:tor0"]
+    for wrong in ("web:h1", "web:top", "web:nil"):
+        assert f"'{wrong}' is no link" in twinbed("testbed", "fault", wrong).refused
 
 
 def test_capture_shows_the_columns_that_the_packets_have(twinbed, fabrics, monkeypatch):

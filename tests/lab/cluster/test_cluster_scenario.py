@@ -47,6 +47,14 @@ def test_it_runs_and_compares_and_reports(small, twinbed, tmp_path):
     assert counted["rows"] == [{"n": 36}]
 
 
+def test_a_note_says_that_waits_grow_with_the_arrivals_where_the_load_is_too_high(small, twinbed):
+    more = ("--set", "cluster.synthetic.count=120", "--set", "policies=[fifo]", "--set", "seeds=[0]")
+    said = " ".join(twinbed("run", small, *more, "--set", "cluster.synthetic.per_hour=12").out.split())
+    assert "fifo: not steady, the queue grew by " in said
+    assert "of 120 jobs; means of JCT and waits grow with the time for which jobs arrive" in said
+    assert "not steady" not in twinbed("run", small, *more, "--set", "cluster.synthetic.per_hour=0.5").out
+
+
 def test_a_run_has_the_use_of_each_type(small, twinbed):
     ran = rows(twinbed("run", small, "--set", "cluster.servers.k80.price_usd_h=0.5", "--format", "json"))
     query = (

@@ -117,6 +117,15 @@ def test_static_without_parameters_is_the_base_wherever_it_stands(store):
     assert text.count("the others are measured against it") == 1
 
 
+def test_a_table_names_the_tuned_static_run_that_is_its_base(store):
+    runs = [of(store, f"static:factor={factor}", cores) for factor, cores in ((0.8, 4.0), (1.5, 8.0))]
+    said = table(as_result([*runs, of(store, "escra", 2.0)]))
+    assert "Reserved CPU, change from static:factor=0.8 (%)" in said
+    assert "-50.00" in said
+    said = table(as_result([*runs, of(store, "static", 4.0), of(store, "escra", 2.0)]), 200)
+    assert "Reserved CPU, change from static (%)" in said
+
+
 def test_of_several_seeds_the_smaller_saving_counts_and_the_remark_says_so(store):
     runs = [of(store, "static", 4.0, seed=seed) for seed in (1, 2)]
     runs += [of(store, "escra", cores, seed=seed) for seed, cores in ((1, 2.0), (2, 1.0))]

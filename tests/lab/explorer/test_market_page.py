@@ -100,6 +100,12 @@ def test_a_policy_has_one_name_in_every_chart(markets):
     assert sorted(named) == ["Greedy", "On-demand"]
 
 
+def test_the_chart_of_costs_says_of_which_seed_it_is_unless_it_has_all(markets):
+    looks = shown([markets.open(run_id) for run_id in markets.ids()])
+    assert [*over_all(looks)][-1].title == "Cost"
+    assert [*over_all([look for look in looks if look.run.seed == 1])][-1].title == "Cost (seed 1)"
+
+
 def test_a_tooltip_names_its_values_in_words_with_units(markets):
     for figure in over_all(shown([markets.open(run_id) for run_id in markets.ids()])):
         drawn = figure.chart.to_dict()

@@ -281,6 +281,24 @@ def test_the_runs_page_lists_what_is_stored(open_runs):
     assert list(app.dataframe[0].value["policy"]) != []
 
 
+def test_the_runs_page_names_the_currency_of_costs(open_runs, monkeypatch):
+    (table,) = open_runs().dataframe
+    assert '"Cost (USD)"' in table.proto.columns
+    assert "currency" not in table.value
+    stored = RunStore.list
+    currencies = ["EUR", "USD", "USD", "USD"]
+    monkeypatch.setattr(RunStore, "list", lambda store: stored(store).assign(currency=currencies))
+    (table,) = open_runs().dataframe
+    assert '"Cost (EUR/USD)"' in table.proto.columns
+    assert sorted(table.value["currency"]) == currencies
+
+
+def test_results_of_an_address_with_runs_alone_are_not_said_to_be_of_changed_choices(open_app, stored):
+    said = texts(open_app(runs=[run.id for run in stored[1]][:1]))
+    assert "These results are of other choices than those on the left" in said
+    assert "changed" not in said
+
+
 def test_runs_of_the_address_that_are_gone_are_said(open_app):
     said = [warning.value for warning in open_app("runs", runs=["gone"]).warning]
     assert said == ["The address names 1 run that this store does not have."]

@@ -94,8 +94,8 @@ def test_results_of_the_choices_on_the_left_are_not_called_outdated(open_service
         "app": "teastore", "arrivals": "burst", "duration_s": "12.0",
         "policies": ["escra", "static:factor=0.9"], "runs": [run.id for run in asked[1]],
     }  # fmt: skip
-    assert "have changed since these results" not in texts(open_services(**chosen))
-    assert "have changed since these results" in texts(open_services(**{**chosen, "scale": "2"}))
+    assert "are of other choices than those on the left" not in texts(open_services(**chosen))
+    assert "are of other choices than those on the left" in texts(open_services(**{**chosen, "scale": "2"}))
 
 
 @pytest.mark.slow

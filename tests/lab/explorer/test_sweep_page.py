@@ -83,6 +83,20 @@ def test_the_chosen_sweep_is_shown_again_after_another_page(open_app, swept, tmp
     assert first != second
 
 
+def test_the_chosen_figures_of_a_sweep_are_shown_again_after_another_page(open_app, swept, monkeypatch):
+    monkeypatch.setenv("TWINBED_STORE", str(swept.root))
+    app, widget = open_app("sweep"), f"sweep_figures_{plan().id}"
+    assert app.multiselect(key=widget).value != ["cost_usd"]
+    app.multiselect(key=widget).set_value(["cost_usd"]).run()
+    for page in ("runs", "sweep"):
+        app._page_hash = calc_hash(page)
+        app.query_params.clear()
+        app.run()
+    assert app.multiselect(key=widget).value == ["cost_usd"]
+    app.multiselect(key=widget).set_value(["jct_mean_s"]).run()
+    assert app.multiselect(key=widget).value == ["jct_mean_s"]
+
+
 def test_a_sweep_has_a_table_lines_heat_maps_and_a_front(open_sweep, swept):
     app = open_sweep(swept.root)
     assert not app.exception

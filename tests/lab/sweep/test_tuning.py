@@ -333,6 +333,7 @@ class TestVerb:
         ("options", "problem"),
         [
             ((), "give one of --minimise METRIC and --maximise METRIC"),
+            (("--minimise", "pips", "--minimise", "mean_pips"), "give one of --minimise METRIC and --max"),
             (("--minimise", "nil"), "--minimise nil: there is no such metric"),
             (("--minimise", "pips", "--over", "nil=1,2", "--jobs", "1"), "--over"),
             (("--minimise", "pips", "--subject-to", "pips"), "--subject-to pips: expected METRIC <="),

@@ -127,6 +127,14 @@ def test_a_csv_file_is_read_with_its_parameters(tmp_path):
         (HEADER.replace(",", ";"), "row 1: expected ',' between fields, not ';'; save it with commas"),
         (HEADER.replace(",", "\t"), r"row 1: expected ',' between fields, not '\\t'; save it with commas"),
         (HEADER.replace("lr", "") + "a,m4,2,1,4,4,16,,1\n", "column parameter. is unknown"),
+        (
+            HEADER.replace("lr", "lr,servers,server_instance") + "a,m4,2,1,4,4,16,,1,3,\n",
+            "row 2, column server_instance: is empty; name the type of the 3 servers$",
+        ),
+        (
+            HEADER.replace("lr", "lr,server_instance") + "a,m4,2,1,4,4,16,,1,c4\n",
+            "row 2, column servers: is 0; give the number of servers of type c4$",
+        ),
         ("," + HEADER + "0,a,m4,2,1,4,4,16,,1\n", "csv: column '' is unknown"),
     ],
 )

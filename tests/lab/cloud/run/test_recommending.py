@@ -217,6 +217,15 @@ def local_run(cores: float = 0.5, step_s: float = 0.1) -> LocalRun:
     return LocalRun(1.0, cores * series, series, 1e5 * series, 1e5 * series, np.full(20, step_s), 32, 250_000)
 
 
+def test_rare_long_steps_count_in_the_time_of_the_whole_job(database):
+    steps_s = np.full(20, 0.1)
+    steps_s[::10] = 1.1  # every tenth step writes a checkpoint: 0.2 s in the mean, and a median of 0.1 s
+    job = Job("new", local_run=replace(local_run(), step_s=steps_s), batch=32, samples=32e6)
+    asked = Question(job, Market("us-central1", types=("n1-standard-4",), workers=(1,)), Objective.TIME)
+    (only,) = answer(asked, load(), database).ranking
+    assert only.time_s == pytest.approx(180 + 1e6 * 0.5 * 0.2 / 4)
+
+
 def test_a_local_run_alone_is_answered_by_the_analytic_model(database):
     job = Job("new", local_run=local_run(), batch=32, samples=32e6)
     market = Market("us-central1", types=("n1-standard-4", "e2-standard-16"), workers=(1, 2))
@@ -253,6 +262,17 @@ def test_a_trial_that_contradicts_the_local_run_is_told(database, time_s, told):
     market = Market("us-central1", types=("n1-standard-4",), workers=(1, 2))
     said = " ".join(answer(Question(job, market, shipped=False), load(), database).notes)
     assert f"Trials took {told}" in said if told else "Trials took" not in said
+
+
+@pytest.mark.parametrize("factor", [100.0, 0.01])
+def test_a_local_run_that_a_trial_contradicts_does_not_pull_types_that_were_not_tried(database, factor):
+    database.add([Run("new", "n1-standard-4", 1, 12_680.0 * factor, 0.19, 4, 15)])
+    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
+    market = Market("us-central1", types=("n1-standard-4", "n1-standard-8"), workers=(1,))
+    ranking = answer(Question(job, market, shipped=False), load(), database).ranking
+    times = {row.configuration.instance: row.time_s for row in ranking}
+    # Twice the vCPUs: half as long, or up to twice off that.
+    assert 1 < times["n1-standard-4"] / times["n1-standard-8"] < 4
 
 
 def test_a_trial_or_a_past_job_ends_the_analytic_model_s_turn(database):

@@ -110,6 +110,18 @@ def test_batches_are_compared_by_what_reaching_the_goal_takes(database, method):
     assert answer(asked, CATALOGUE, database).ranking[0].configuration == found.best
 
 
+def test_batches_whose_worth_no_trial_measures_are_left_out_and_workers_count(database):
+    """Without noise a rehearsal took every sample beyond the first batch for worthless."""
+    market = replace(MARKET, types=("n1-standard-4",), workers=(1, 2), batches=(32, 64, 128))
+    cloud = Virtual(lambda order: 0.05 + 0.002 * order.batch + 0.01 * (order.workers > 1))
+    found = search(database, cloud, "exhaustive", market, stored=False, noisy=False).run()
+    tried = {(trial.configuration.workers, trial.configuration.batch): trial for trial in found.trials}
+    assert set(tried) == {(1, 64), (2, 64)}
+    assert tried[1, 64].job_s == pytest.approx(0.178 * JOB.samples / 64, rel=0.03)
+    assert tried[2, 64].job_s == pytest.approx(0.188 * JOB.samples / 128, rel=0.03)
+    assert any("noise" in note for note in found.ready.notes)
+
+
 def test_scala_opt_m_is_one_trial_with_its_server(database):
     ones = np.ones((4, 1))
     run = LocalRun(1.0, ones, ones, ones, ones, np.full(5, 0.2), batch=64, parameters=5_000_000)

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from control.advice.model import Sizes
+from lab.charts.words import significant
 from lab.containers.advise.advising import Wanted, advise
 from lab.containers.advise.histories import of_cluster
 from lab.containers.advise.rehearsal import Hosts, Rehearsal
+from lab.containers.advise.table import result
 from lab.containers.calibrate.values import load_calibration
 from lab.containers.input.sections import Price
 from tests.lab.containers.advise.histories import MIB, alone, history, trace
@@ -58,12 +60,23 @@ def test_what_is_killed_now_is_raised_and_the_replay_says_so():
     assert row.after.oom_events.mean == 0
 
 
+def test_a_reason_has_the_figure_of_its_row():
+    own, wanted = trace([used(0.5, 1.0)], np.full((1, DAY), 200.0 * MIB)), Wanted(policies=("requests-only",))
+    made = advised(own, wanted, cpu_limit_cores=[1.0], memory_limit_bytes=[300.0 * MIB])
+    (row,), (shown,) = made.rows, result(made).rows
+    figure = shown["throttled"].split()[0]
+    assert significant(100 * row.before.throttled_share.high) != figure
+    assert f"throttles it in {figure} % of its periods;" in row.reason
+
+
 def test_a_limit_of_ours_throttles_within_the_risk():
     own = trace([used(0.5), used(0.1, seed=1)], names=["a", "b"])
     for row in advised(own, Wanted(policies=("limits",), risk=0.02)).rows:
         assert row.after.throttled_share.high <= 0.02
         assert row.advised.cpu_limit_cores >= row.advised.cpu_request_cores
         assert row.cpu_limit_reason.startswith("Limit of ")
+        share = significant(100 * row.after.throttled_share.mean)
+        assert row.cpu_limit_reason.endswith(f"it throttled in {share} % of the periods.")
 
 
 def test_a_container_that_requests_nothing_is_told_so_and_gets_requests():

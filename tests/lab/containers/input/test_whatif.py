@@ -11,6 +11,8 @@ from lab.containers.input.whatif import whatif_scenario
         ("logs/web.csv", "web"),
         ("web.CSV.gz", "web"),
         ("web.2024-05-01.csv", "web-2024-05-01"),
+        ("web.v2.jsonl.gz", "web-v2"),
+        ("web.v2.pq", "web-v2"),
         ("web.2024-05-02.csv.gz", "web-2024-05-02"),
         ("shop.in.force.parquet", "shop-in-force"),
         ("bursty_service", "bursty_service"),
