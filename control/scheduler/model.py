@@ -100,8 +100,7 @@ class Sharing:
 
     def of(self, job: Whole, other: Whole) -> Real:
         """Return the share of its speed that each job keeps beside the other, by type, float64[jobs, r]."""
-        kept: Real = self.kept[self.kind[job], self.kind[other]]
-        return kept
+        return self.kept[self.kind[job], self.kind[other]]
 
 
 @dataclass(frozen=True, slots=True)

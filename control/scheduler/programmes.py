@@ -43,8 +43,7 @@ class Demand:
 
     def fits(self) -> Flags:
         """Return the types on which a job can run and its gang fits, bool[n, r]."""
-        fits: Flags = self.able & (self.gpus[:, None] <= self.capacity)
-        return fits
+        return self.able & (self.gpus[:, None] <= self.capacity)
 
 
 @dataclass(frozen=True, slots=True)

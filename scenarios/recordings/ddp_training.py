@@ -41,8 +41,7 @@ class Net(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits, float[batch, CLASSES], of images float[batch, 3, SIDE, SIDE]."""
-        logits: Tensor = self.head(self.features(images))
-        return logits
+        return self.head(self.features(images))
 
 
 def load(count: int, seed: int) -> TensorDataset:

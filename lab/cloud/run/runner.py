@@ -50,8 +50,7 @@ def run_all(
 
 def policy(spec: PolicySpec, shared: Drawn) -> Policy:
     """Return a new policy, which may be one of the user's own."""
-    made: Policy = make(spec.name, shared.terms) if spec.own is None else spec.make(shared.terms)
-    return made
+    return make(spec.name, shared.terms) if spec.own is None else spec.make(shared.terms)
 
 
 def stored(
