@@ -210,7 +210,8 @@ class Books:
         if not self._sharing:
             return NOTHING.shared
         first = self.running[self.partner[self.running] > self.running]
-        return self._row_of[np.column_stack((first, self.partner[first]))]
+        rows: Whole = self._row_of[np.column_stack((first, self.partner[first]))]
+        return rows
 
     def give(self, state: State, given: Assignment) -> tuple[Whole, Whole, Flags]:
         """Apply an answer to `state`, sorted by job and server.

@@ -148,7 +148,8 @@ class FinishTimeFair(Shares):
         self._alone_s[state.job] += np.maximum(done, 0.0) / self._speed[state.job]
         self._left[state.job] = np.fmin(self._left[state.job], state.left_steps)
         self._speed[state.job] = alone
-        return self._alone_s[state.job]
+        passed: Real = self._alone_s[state.job]
+        return passed
 
 
 class Makespan(Shares):

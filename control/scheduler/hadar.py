@@ -45,7 +45,8 @@ class Prices:
     def of(self, kind: Whole, used_share: Real) -> Real:
         """Return the prices of GPUs of these types on servers with these used shares, float64[n]."""
         least = self.least[kind]
-        return least * (self.most[kind] / least) ** used_share
+        price: Real = least * (self.most[kind] / least) ** used_share
+        return price
 
 
 class Hadar(Scheduler):
@@ -90,7 +91,8 @@ class Hadar(Scheduler):
     def _utility(self, state: State, work: Real, speed: Real) -> Real:
         """Return weight · work / time from submission to the end at this speed, float64[n]."""
         ends_s = state.now_s + state.left_steps / np.maximum(speed, 1e-300) - state.submit_s
-        return state.weight * work / np.maximum(ends_s, 1e-9)
+        utility: Real = state.weight * work / np.maximum(ends_s, 1e-9)
+        return utility
 
     def _prices(self, state: State, rate: Real, work: Real) -> Prices:
         able = rate > 0

@@ -100,7 +100,8 @@ class Sharing:
 
     def of(self, job: Whole, other: Whole) -> Real:
         """Return the share of its speed that each job keeps beside the other, by type, float64[jobs, r]."""
-        return self.kept[self.kind[job], self.kind[other]]
+        kept: Real = self.kept[self.kind[job], self.kind[other]]
+        return kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,4 +264,5 @@ def fill(cluster: Cluster, state: State, orders: Iterator[tuple[int, Whole]]) ->
 
 def together_throughput(state: State) -> Real:
     """Return steps per second on as few servers as possible, float64[n, r]."""
-    return state.throughput[:, :, 0]
+    rates: Real = state.throughput[:, :, 0]
+    return rates

@@ -43,7 +43,8 @@ class Demand:
 
     def fits(self) -> Flags:
         """Return the types on which a job can run and its gang fits, bool[n, r]."""
-        return self.able & (self.gpus[:, None] <= self.capacity)
+        fits: Flags = self.able & (self.gpus[:, None] <= self.capacity)
+        return fits
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,10 +83,11 @@ class Tiresias(Scheduler):
     def wake_s(self, state: State, given: Assignment) -> float:
         """Return when the next running job drops a queue, or the next waiting job is promoted, s."""
         self._base = state.grown(self._base)
-        return self._next_s(
+        wake_s: float = self._next_s(
             state.now_s, state.job, state.held.row, state.attained_gpu_s, state.ran_s, state.idle_since_s,
             self.limits, self.knob, self._base, given.row, state.starts_s, state.gpus,
         )  # fmt: skip
+        return wake_s
 
 
 def queued(

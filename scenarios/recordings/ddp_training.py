@@ -41,7 +41,8 @@ class Net(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits, float[batch, CLASSES], of images float[batch, 3, SIDE, SIDE]."""
-        return self.head(self.features(images))
+        logits: Tensor = self.head(self.features(images))
+        return logits
 
 
 def load(count: int, seed: int) -> TensorDataset:
