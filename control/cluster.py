@@ -117,8 +117,7 @@ class Timing:
     def starts_s(self, again: Flags, gpus: Whole) -> Real:
         """Return the median time of each start, s, float64[n]. again: whether it is a restart; gpus: GPUs of
         each gang."""
-        times_s: Real = np.where(again, of_gangs(self.restart_s, gpus), of_gangs(self.start_s, gpus))
-        return times_s
+        return np.where(again, of_gangs(self.restart_s, gpus), of_gangs(self.start_s, gpus))
 
 
 def of_gangs(times_s: float | tuple[float, ...], gpus: Whole) -> Real:

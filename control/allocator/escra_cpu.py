@@ -107,8 +107,7 @@ class CpuRule:
     @property
     def pool_cores(self) -> Floats:
         """Unallocated cores of each application, Ω − Σ quotas, float64[apps]."""
-        pool: Floats = (self._limit - self._used) / MICRO
-        return pool
+        return (self._limit - self._used) / MICRO
 
     def check_room(self, apps: Slots) -> None:
         """Raise ScenarioError if the minimum for all, with newcomers in `apps` (int64[k]), exceeds Ω."""
@@ -432,8 +431,7 @@ class CpuRule:
             )
 
     def _fair(self) -> Floats:
-        fair: Floats = np.floor(self._limit / np.maximum(self._roster.members, 1))
-        return fair
+        return np.floor(self._limit / np.maximum(self._roster.members, 1))
 
     def _per_app_of(self, slots: Slots, amounts: Floats) -> Floats:
         if len(self._limit) == 1:
@@ -441,8 +439,7 @@ class CpuRule:
         return self._per_app(self._roster.app.take(slots), amounts)
 
     def _per_app(self, app: Slots, amounts: Floats) -> Floats:
-        sums: Floats = np.bincount(app, amounts, len(self._limit)).astype(np.float64, copy=False)
-        return sums
+        return np.bincount(app, amounts, len(self._limit)).astype(np.float64, copy=False)
 
 
 def _least(period_s: float) -> float:

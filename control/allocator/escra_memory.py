@@ -44,8 +44,7 @@ class MemoryRule:
     @property
     def limit_bytes(self) -> Bytes:
         """Limit of each slot, int64[size]; 0 where the slot is free. Do not write to it."""
-        limits: Bytes = self._limit.values[: self._roster.size]
-        return limits
+        return self._limit.values[: self._roster.size]
 
     @property
     def pool_bytes(self) -> Bytes:

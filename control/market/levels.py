@@ -43,8 +43,7 @@ class Levels:
         times = np.union1d(edges, self.t_s)
         values = self.value[self._place(times)]
         end = np.searchsorted(times, self.t_s[0] + tick_s * ticks)
-        least: Real = np.minimum.reduceat(values[:end], np.searchsorted(times, edges))
-        return least
+        return np.minimum.reduceat(values[:end], np.searchsorted(times, edges))
 
     def cut(self, begin_s: float, end_s: float) -> Levels:
         """Return the part between two times, which are its first and its last time."""
@@ -75,8 +74,7 @@ class Levels:
     def falls_below(self, level: float) -> Real:
         """Return the times at which the value falls below a level, s."""
         below = self.value < level
-        times: Real = self.t_s[1:][below[1:] & ~below[:-1]]
-        return times
+        return self.t_s[1:][below[1:] & ~below[:-1]]
 
     def _place(self, t_s: Real | float) -> Whole:
         """Return the positions of the values at some times; before the first time, that is the first one."""

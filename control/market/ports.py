@@ -100,8 +100,7 @@ class Terms:
 
     def needed(self, left_s: Real) -> Real:
         """Return the number of ticks that on-demand needs for this much work after a start."""
-        ticks: Real = np.ceil((left_s + self.restart_s - CLOSE) / self.tick_s)
-        return ticks
+        return np.ceil((left_s + self.restart_s - CLOSE) / self.tick_s)
 
 
 @dataclass(frozen=True, slots=True)

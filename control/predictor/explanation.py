@@ -102,8 +102,7 @@ def contributions(
 
 def _log(predictor: Predictor, rows: Encoded) -> Real:
     """Return the logarithms of predictions. One below _LEAST, as of a linear regression, counts as _LEAST."""
-    logs: Real = np.log(np.maximum(predictor.predict_encoded(rows), _LEAST))
-    return logs
+    return np.log(np.maximum(predictor.predict_encoded(rows), _LEAST))
 
 
 def _groups(predictor: Predictor) -> Mapping[str, Whole]:

@@ -81,8 +81,7 @@ class Kernel:
     def __call__(self, left: Features, right: Features) -> Real:
         """Return the covariance between two sets of candidates without noise, float64[n, m]."""
         r = self._distance(left, right)
-        covariance: Real = (1 + r + r**2 / 3) * np.exp(-r) * self._height(left, right)
-        return covariance
+        return (1 + r + r**2 / 3) * np.exp(-r) * self._height(left, right)
 
     def slopes(self, x: Features, weight: Real) -> Real:
         """Return the derivatives of the sum of weight × covariance, float64[1 + p], or [2 + p] with types.

@@ -135,12 +135,11 @@ class Request:
 
     def within_bounds(self, observed: Observations) -> Flags:
         """Return the trials of `ended` within deadline and budget, bool[k]."""
-        kept: Flags = (
+        return (
             self.ended(observed)
             & (observed.time_s <= self.deadline_s)
             & (observed.cost_usd <= self.budget_usd)
         )
-        return kept
 
 
 @dataclass(frozen=True, slots=True)

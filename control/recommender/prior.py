@@ -129,8 +129,7 @@ class Prior:
         if components.size < chosen.size:
             chosen, back = np.unique(back, return_inverse=True)
         shape = log_time(self.laws.take(chosen), part, self.at) - self.middle[chosen][:, None]
-        mean: Real = shape[back] + self.residual_means[:, rows][self.residual[components]] + self.level
-        return mean
+        return shape[back] + self.residual_means[:, rows][self.residual[components]] + self.level
 
     def covariance(self, row: int, group: int) -> Real:
         """Return a group's covariance of one candidate with all, without noise, float64[n]."""

@@ -81,8 +81,7 @@ def over_bounds(request: Request, predicted: Prediction) -> Real:
         limit_s = np.minimum(
             request.deadline_s, request.budget_usd / np.maximum(request.candidates.price_usd_h, 1e-300) * 3600
         )
-    over: Real = predicted.log_time - np.log(limit_s)
-    return over
+    return predicted.log_time - np.log(limit_s)
 
 
 def closest(request: Request, predicted: Prediction, rows: Whole) -> Proposal:

@@ -131,10 +131,9 @@ def log_time(laws: Laws, candidates: Candidates, at: Reference) -> Real:
     short = (laws.need_log_gib[cliff, None] - np.log(machines * usable)) / laws.width[cliff, None]
     parallel = (1 - laws.serial)[:, None] / speed[None, :]
     parallel[cliff] *= np.exp(laws.penalty[cliff, None] * expit(short))
-    time: Real = np.log(
+    return np.log(
         laws.serial[:, None] + parallel + laws.overhead[:, None] * (machines / at.machines)[None, :]
     )
-    return time
 
 
 def smoothed(points: Real, weights: Real) -> Real:

@@ -99,8 +99,7 @@ class Training:
     def _scale(self, samples: Real, convergence: Real, workers: Whole) -> Real:
         _, slope, offset, even, _ = self.gamma
         uneven = convergence if self.unequal else 0.0
-        scale: Real = (slope * samples + offset) * np.sqrt((uneven + even) * workers)
-        return scale
+        return (slope * samples + offset) * np.sqrt((uneven + even) * workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +160,7 @@ def iteration_s(
     compute = np.array([kind.compute_s for kind in kinds])
     gpus = np.array([kind.gpus for kind in kinds])
     network, inside = 2 * training.push_mb / bandwidth, 2 * gpus * training.push_mb / training.pcie_mb_s
-    times: Real = compute + network[..., np.newaxis] + inside
-    return times
+    return compute + network[..., np.newaxis] + inside
 
 
 def convergence_coefficient(speed: Real, counts: Whole) -> Real:

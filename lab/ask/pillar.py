@@ -27,7 +27,7 @@ class Pillar(Kind):
 
     calibrate.values: load_calibration(path), FORM
     calibrate.measure: STEPS, HEAD, QUICK, THOROUGH, calibrate(name, effort, progress)
-    metrics: METRICS
+    metrics.csv: its metrics
     run.runner: run_all, a Runner
     real.backend: run_scenario(scenario, store, repeat, progress)
     timeline: tracks(run)
@@ -52,8 +52,9 @@ class Pillar(Kind):
         return runs
 
     def metrics(self) -> Sequence[Metric]:
-        metrics: Sequence[Metric] = self._module("metrics").METRICS
-        return metrics
+        from lab.runs.metric import read
+
+        return read(f"lab.{self.name}")
 
     def timeline(self, run: Run) -> Tracks:
         tracks: Tracks = self._module("timeline").tracks(run)

@@ -7,7 +7,7 @@ nor quality, which `twinbed whatif` shows.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from control.allocator.ports import Allocator
+from lab.ask.kind import Progress
 from lab.ask.policy import PolicySpec
 from lab.check import behaviour, ranked
 from lab.check.driven_fleet import BrokenPromiseError, DrivenFleet
@@ -39,8 +40,6 @@ _NOT_IN_CONTROL = {
 }
 """Modules that deciding code may not import: time comes with the data, and randomness from a seed."""
 
-Told = Callable[[str, float], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -56,7 +55,7 @@ class Finding:
     detail: str
 
 
-def check(mine: Own, backend: str, told: Told, sample: Path | None = None) -> list[Finding]:
+def check(mine: Own, backend: str, told: Progress, sample: Path | None = None) -> list[Finding]:
     """Return the findings about the user's own code. backend: twin or testbed, on which a policy runs in the
     last check; sample: a file that a trace reader reads.
 
@@ -81,7 +80,7 @@ def check(mine: Own, backend: str, told: Told, sample: Path | None = None) -> li
     return [_found("a file is read alike twice, broken copies are refused", ranked.readings(mine, sample))]
 
 
-def policy(spec: PolicySpec, backend: str, told: Told) -> list[Finding]:
+def policy(spec: PolicySpec, backend: str, told: Progress) -> list[Finding]:
     """Return the findings about a policy for containers, which may be a shipped one."""
 
     def case() -> Iterator[str]:
@@ -109,7 +108,7 @@ def _found(promise: str, tries: Iterator[str]) -> Finding:
     return Finding(promise, True, last)
 
 
-def _histories(spec: PolicySpec, told: Told) -> Iterator[str]:
+def _histories(spec: PolicySpec, told: Progress) -> Iterator[str]:
     refused = 0
     for seed in range(HISTORIES):
         told("histories", seed / HISTORIES)
@@ -178,7 +177,7 @@ def _imports(mine: Own) -> list[Finding]:
     ]
 
 
-def _scheduler(mine: Own, told: Told) -> Iterator[str]:
+def _scheduler(mine: Own, told: Progress) -> Iterator[str]:
     from control.cluster import NEVER_DOWN, Timing, Workload
     from control.scheduler.model import Cluster
     from lab.check.watched_scheduler import WatchedScheduler
@@ -218,7 +217,7 @@ def _scheduler(mine: Own, told: Told) -> Iterator[str]:
         yield f"{seed + 1} clusters of {count} jobs"
 
 
-def _spot(mine: Own, told: Told) -> Iterator[str]:
+def _spot(mine: Own, told: Progress) -> Iterator[str]:
     from control.market.ports import Terms
     from twin.cloud.deadline import Windows, play
 

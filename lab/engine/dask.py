@@ -32,8 +32,9 @@ from typing import Any
 
 import distributed
 
+from lab.ask.kind import Progress
 from lab.engine.local import carried_out, cores, portable
-from lab.engine.ports import Outcome, Progress, Session, Unit, Work
+from lab.engine.ports import Outcome, Session, Unit, Work
 from lab.runs.code import code_sha256
 from twinbed import BackendError, ScenarioError, __version__
 from twinbed.files import MIB, open_regular

@@ -30,7 +30,8 @@ from multiprocessing.queues import SimpleQueue
 from types import FrameType
 from typing import Any
 
-from lab.engine.ports import Engine, Outcome, Places, Progress, Session, Unit, Work
+from lab.ask.kind import Progress
+from lab.engine.ports import Engine, Outcome, Places, Session, Unit, Work
 from twinbed import BackendError, InvariantError, ScenarioError
 
 _POLL_S = 0.05

@@ -11,12 +11,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from lab.ask.kind import Progress
+
 Asked = TypeVar("Asked")
 Done = TypeVar("Done")
-
-Progress = Callable[[str, float], None]
-"""progress(label, fraction): fraction is the part of `label` that is done, 0 to 1. It may raise an exception
-to stop all work."""
 
 Places = Mapping[str, str]
 """Path of a file as the unit names it → the path at which the worker finds its content."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
-from lab.engine.ports import Done, Engine, Outcome, Progress, Session, Unit, Work
+from lab.ask.kind import Progress
+from lab.engine.ports import Done, Engine, Outcome, Session, Unit, Work
 from twinbed import InvariantError, ScenarioError, TraceError
 
 Asked = TypeVar("Asked")

@@ -180,8 +180,7 @@ def chart(answer: Answer, index: int, *, cpu: bool) -> alt.LayerChart:
             ],
         )
     )
-    layered: alt.LayerChart = alt.LayerChart(layer=[area, lines])
-    return layered
+    return alt.LayerChart(layer=[area, lines])
 
 
 def _level(row: Row, name: str, *, cpu: bool) -> float | None:

@@ -1,7 +1,7 @@
 """The page "Cluster": stored questions about clusters, waiting jobs, GPUs that jobs held, and a comparison of
 policies.
 
-For: this page. Not for: the charts (lab.charts.cluster) or the figures (lab.cluster.metrics). The shipped
+For: this page. Not for: the charts (lab.charts.cluster) or the figures (lab.cluster.run.figures). The shipped
 scenario takes some seconds, and runs in a bounded child like the questions of the other pages.
 """
 
@@ -16,11 +16,11 @@ from lab.ask.scenario import Scenario, load, with_overrides
 from lab.charts import cluster as charts
 from lab.charts.palette import Shown, shown, title
 from lab.cluster.input import cluster_of
-from lab.cluster.metrics import METRICS
 from lab.explorer import html, questions, running, sections, session
 from lab.explorer.questions import Question
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
+from lab.runs.metric import read
 from lab.runs.store import Run, RunStore
 
 _SCENARIO = "cluster"
@@ -144,7 +144,7 @@ def _preset(asked: dict[str, Question]) -> None:
 
 
 def _show(looks: Sequence[Shown]) -> None:
-    questions.side_by_side(looks, METRICS)
+    questions.side_by_side(looks, read("lab.cluster"))
     measured = st.segmented_control(
         "Over time",
         list(charts.MEASURED),

@@ -43,8 +43,7 @@ def series_csv(runs: Sequence[Shown], container: str) -> str:
             frame.insert(0, "policy", look.run.policy)
             frame.insert(0, "run", look.run.id)
             frames.append(frame)
-    text: str = pd.concat(frames).to_csv(index=False)
-    return text
+    return pd.concat(frames).to_csv(index=False)
 
 
 def whole(runs: Sequence[Shown]) -> None:
@@ -78,8 +77,7 @@ def clients_csv(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> st
         frames[look.title].assign(run=look.run.id, policy=look.run.policy).set_index(["run", "policy"])
         for look in runs
     ]
-    text: str = pd.concat(parts).to_csv()
-    return text
+    return pd.concat(parts).to_csv()
 
 
 def ranking(frame: pd.DataFrame, job: str) -> None:

@@ -1,6 +1,6 @@
 """The page "Market": the offers of zones, a job's machines and states under each policy, and its cost.
 
-For: this page. Not for: the charts (lab.charts.market) or the figures (lab.cloud.metrics). The shipped
+For: this page. Not for: the charts (lab.charts.market) or the figures (lab.cloud.run.runner). The shipped
 scenario takes some seconds, and runs in a bounded child like the questions of the other pages.
 """
 
@@ -16,10 +16,10 @@ from lab.ask.scenario import Scenario, load, with_overrides
 from lab.charts import market as charts
 from lab.charts.palette import shown
 from lab.cloud.input.market import cloud_of
-from lab.cloud.metrics import METRICS
 from lab.explorer import questions, running, sections, session
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
+from lab.runs.metric import read
 from lab.runs.store import Run, RunStore
 
 _SCENARIO = "market"
@@ -82,6 +82,6 @@ def _changed(
 
 def _show(runs: Sequence[Run]) -> None:
     looks = shown(runs)
-    questions.side_by_side(looks, METRICS)
+    questions.side_by_side(looks, read("lab.cloud"))
     for number, figure in enumerate(charts.over_all(looks)):
         questions.draw(figure, f"market-{number}")

@@ -178,10 +178,9 @@ def _one_of(
             st.warning(
                 html.markdown(f"There is no {label.lower()} {before!r}; there are {', '.join(options)}.")
             )
-    picked: str = st.selectbox(
+    return st.selectbox(
         label, options, format_func=names.__getitem__, key=widget, disabled=running, help=about
     )
-    return picked
 
 
 def _calls(app: AppSpec) -> str:

@@ -173,8 +173,7 @@ def _read(upload: uploads.Upload) -> bool:
 def _chosen_trace(chosen: TraceChoices) -> TraceFacts | None:
     """Return the facts of the trace, None if there is none or it cannot be used (see `problem`)."""
     if chosen.recording == OWN:
-        trace: TraceFacts | None = st.session_state.get("upload_trace")
-        return trace
+        return st.session_state.get("upload_trace")
     try:
         return cached.recording(chosen.recording) if chosen.recording in shipped() else None
     except TraceError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from math import nan
 from typing import Literal, cast
@@ -47,6 +48,7 @@ class Metric:
         return self.title if self.unit == "1" else f"{self.title} ({self.unit})"
 
 
+@cache
 def read(package: str) -> tuple[Metric, ...]:
     """Return the metrics of a pillar, from metrics.csv in its package. A flag is `yes` or empty."""
     text = (resources.files(package) / "metrics.csv").read_text(encoding="utf-8")

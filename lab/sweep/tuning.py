@@ -112,8 +112,7 @@ class Range:
     def proposed(self, trial: optuna.Trial) -> Value:
         """Return the value that a trial proposes."""
         if self.choices:
-            chosen: Value = trial.suggest_categorical(self.key, self.choices)
-            return chosen
+            return trial.suggest_categorical(self.key, self.choices)
         if self.whole:
             return trial.suggest_int(self.key, int(self.low), int(self.high), log=self.log)
         value = float(f"{trial.suggest_float(self.key, self.low, self.high, log=self.log):.{_DIGITS}g}")

@@ -64,8 +64,7 @@ class Spent:
 def trace(path: Path) -> Flags:
     """Return for every tick whether all machines of a trace are there throughout."""
     t_s, machines, nodes = _machines(path)
-    there: Flags = Levels(t_s, machines).least(TICK_S) >= nodes
-    return there
+    return Levels(t_s, machines).least(TICK_S) >= nodes
 
 
 def _machines(path: Path) -> tuple[Real, Real, float]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from lab.ask.kind import Progress
 from lab.engine.dask import Dask
 from lab.engine.local import Local
-from lab.engine.ports import Engine, Places, Progress, Unit
+from lab.engine.ports import Engine, Places, Unit
 from lab.engine.running import run
 
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Protocol
 
 from control.market.course import LEAVING, STARTING, WAITING, WORKING, Course, Market, Outcome, Timing
 from control.market.ports import IDLE, Policy, Terms
 from testbed.cloud.emulated import shape
-from testbed.cluster.gangs import Gangs, Seen, Training
+from testbed.cluster.carrying_out import Executor
+from testbed.cluster.gangs import Gangs, Training
 from testbed.containers.network import Endpoint, Network
 from testbed.containers.ownership import end_run, new_run
 
@@ -59,15 +59,6 @@ class Instances(Gangs):
         # A namespace can be removed once its processes have ended.
         with self._networks.pop(job, ExitStack()):
             super()._remove(job)
-
-
-class Executor(Protocol):
-    """The object that starts and stops the job; see testbed.cluster.gangs.Gangs."""
-
-    def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None: ...  # noqa: D102
-    def stop(self, job: int) -> None: ...  # noqa: D102
-    def kill(self, job: int) -> None: ...  # noqa: D102
-    def look(self, job: int, *, release: bool) -> Seen: ...  # noqa: D102
 
 
 def carry_out(

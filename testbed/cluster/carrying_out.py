@@ -39,7 +39,7 @@ class Executor(Protocol):
     def limit(self, job: int, quota_cores: float) -> None: ...  # noqa: D102
     def stop(self, job: int) -> None: ...  # noqa: D102
     def kill(self, job: int) -> None: ...  # noqa: D102
-    def look(self, job: int) -> Seen: ...  # noqa: D102
+    def look(self, job: int, *, release: bool = True) -> Seen: ...  # noqa: D102
 
 
 def carry_out(

@@ -136,5 +136,4 @@ def _unbeaten(work: Real, cost: Real) -> np.ndarray:
     """Return int64[k]: positions that no other position dominates in work and cost."""
     order = np.lexsort((-work, cost))
     most = np.maximum.accumulate(np.concatenate([[-np.inf], work[order]]))[:-1]
-    kept: np.ndarray = order[work[order] > most]
-    return kept
+    return order[work[order] > most]

@@ -89,8 +89,7 @@ def server_s(
 
 def step_s(computing_s: ArrayLike, synchronising_s: ArrayLike) -> Real:
     """Return the time of a step, s: nothing overlaps."""
-    time_s: Real = np.asarray(computing_s, np.float64) + np.asarray(synchronising_s, np.float64)
-    return time_s
+    return np.asarray(computing_s, np.float64) + np.asarray(synchronising_s, np.float64)
 
 
 def pipelined(stages: ArrayLike, micro_batches: ArrayLike, interleaved: ArrayLike = 1) -> Real:

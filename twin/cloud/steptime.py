@@ -241,8 +241,7 @@ def _fit(runs: Runs) -> _Fit:
 
     def told(points: Real) -> Real:
         """Return float64[k, n]. points: float64[k, ·], all with one overlap."""
-        time: Real = points[:, :1] + log_step_s(points[:, 1:end], points[:, end:] @ which.T, runs)
-        return time
+        return points[:, :1] + log_step_s(points[:, 1:end], points[:, end:] @ which.T, runs)
 
     point, trust = usual.copy(), np.ones(len(runs))
     point[0] = np.median(known - told(point[None])[0])

@@ -85,8 +85,7 @@ class Job(Fluid):
         of = self._ranks.of
         connected = of[columns[(of[columns] >= 0) & (self._least_done()[of[columns]] >= -_ROUNDING)]]
         running = self.fleet.status <= cfs.HELD
-        others: Columns = np.setdiff1d(np.flatnonzero(np.isin(of, connected) & running), columns)
-        return others
+        return np.setdiff1d(np.flatnonzero(np.isin(of, connected) & running), columns)
 
     def release(self, columns: Columns) -> None:
         """See `Physics`. Nothing arrived while they were held or down."""

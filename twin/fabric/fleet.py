@@ -225,8 +225,7 @@ class _Fleet:
 
     def _works_s(self) -> Floats:
         """Return float64[hosts]: when each host is up with a working uplink at every attachment, s."""
-        works_s: Floats = _works(self.up_again_s, self.back_s, self.spec.rows_per_host)
-        return works_s
+        return _works(self.up_again_s, self.back_s, self.spec.rows_per_host)
 
     # --- iterations ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ For: `twinbed predict`. Not for: the predictors (control.predictor), nor the tab
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,6 +24,7 @@ from control.predictor.physical import Physical, train_physical
 from control.predictor.ports import Tried
 from control.predictor.training import train
 from control.predictor.tried_network import TriedNetwork, train_network
+from lab.ask.kind import Progress
 from twinbed import ScenarioError, __version__
 
 FOLDS = 5
@@ -32,7 +33,6 @@ MODELS = (PHYSICAL, *map(str, Baseline), NETWORK, NETWORK_CLASSIFIER)
 TRAINED = (PHYSICAL, NETWORK)
 """Models that can be stored."""
 CLASSIFIERS = (NETWORK_CLASSIFIER, *(str(name) for name in Baseline if name.classifies))
-Told = Callable[[str, float], None]
 
 
 class Protocol(StrEnum):
@@ -74,7 +74,7 @@ def check_models(names: Sequence[str]) -> None:
 
 
 def evaluate(
-    rows: Examples, models: Sequence[str], seed: int, told: Told = lambda _name, _share: None
+    rows: Examples, models: Sequence[str], seed: int, told: Progress = lambda _, __: None
 ) -> list[Judged]:
     """Judge every model on cost and time by both protocols. told: function called with a label and the share
     done."""
@@ -94,7 +94,7 @@ def evaluate(
 
 
 def _left_out(
-    name: str, by: Objective, rows: Examples, folds: Sequence[Any], seed: int, label: str, told: Told
+    name: str, by: Objective, rows: Examples, folds: Sequence[Any], seed: int, label: str, told: Progress
 ) -> tuple[Real, float]:
     inside: list[bool] = []
 
@@ -163,7 +163,7 @@ def _judged(
 
 
 def train_with_card(
-    name: str, rows: Examples, by: Objective, seed: int, table: Path, told: Told = lambda _name, _share: None
+    name: str, rows: Examples, by: Objective, seed: int, table: Path, told: Progress = lambda _, __: None
 ) -> tuple[Physical | TriedNetwork, Mapping[str, Any]]:
     """Return a model of TRAINED, trained on all rows, and its card: data, date, errors on left-out rows.
 
@@ -215,7 +215,7 @@ class Explained:
 
 
 def importance(
-    name: str, rows: Examples, by: Objective, seed: int, told: Told = lambda _name, _share: None
+    name: str, rows: Examples, by: Objective, seed: int, told: Progress = lambda _, __: None
 ) -> explanation.Importance:
     """Return how much a model's accuracy on left-out rows depends on each group of features.
 

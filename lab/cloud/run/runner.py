@@ -21,10 +21,9 @@ from lab.ask.kind import Progress
 from lab.ask.policy import PolicySpec
 from lab.ask.scenario import RunSpec
 from lab.cloud.input.market import CloudInput, cloud_of
-from lab.cloud.metrics import METRICS
 from lab.cloud.run.market import Drawn, drawn
 from lab.runs.manifest import one_by_one, store_run
-from lab.runs.metric import summary
+from lab.runs.metric import read, summary
 from lab.runs.store import Run, RunStore
 from twin.cloud.market import simulate
 from twinbed.text import counted
@@ -50,8 +49,7 @@ def run_all(
 
 def policy(spec: PolicySpec, shared: Drawn) -> Policy:
     """Return a new policy, which may be one of the user's own."""
-    made: Policy = make(spec.name, shared.terms) if spec.own is None else spec.make(shared.terms)
-    return made
+    return make(spec.name, shared.terms) if spec.own is None else spec.make(shared.terms)
 
 
 def stored(
@@ -70,7 +68,7 @@ def stored(
     if np.isfinite(least_usd):
         about_run["optimum_usd"] = least_usd
     values = metrics(shared, done, least_usd)
-    made = {"summary": summary(METRICS, values), **tables(shared, done)}
+    made = {"summary": summary(read("lab.cloud"), values), **tables(shared, done)}
     return store_run(spec, store, identity, about_run, values, made, began)
 
 

@@ -68,7 +68,7 @@ def _fifths(jobs: Jobs, done: Outcome, counts: Flags) -> list[float]:
 
 
 def metrics(jobs: Jobs, done: Outcome, alone: Outcome | None, counts: Flags) -> dict[str, float]:
-    """Return the values of lab.cluster.metrics. alone: the run in equal parts; None: no fairness."""
+    """Return the values of lab/cluster/metrics.csv. alone: the run in equal parts; None: no fairness."""
     load = jobs.workload
     ended = counts & ~np.isnan(done.finish_s)
     jct_s = (done.finish_s - load.submit_s)[ended]

@@ -27,11 +27,10 @@ from lab.check.driven_fleet import BrokenPromiseError
 from lab.check.watched_scheduler import WatchedScheduler
 from lab.cluster.calibrate.values import PHASES, phases_s, save_s, spread, step_s
 from lab.cluster.input import ClusterInput, EmulationInput, FaultsInput, cluster_of
-from lab.cluster.metrics import METRICS
 from lab.cluster.run import figures
 from lab.cluster.run.jobs import Jobs, build
 from lab.runs.manifest import one_by_one, store_run
-from lab.runs.metric import summary
+from lab.runs.metric import read, summary
 from lab.runs.store import Run, RunStore
 from traces.fault_rates import TRACE_DAYS, read_downtimes
 from twin.cluster.simulation import random_downtime, simulate
@@ -160,7 +159,8 @@ def stored(
     the manifest, with `backend`; began: as in store_run."""
     jobs, asked = drawn.jobs, drawn.asked
     counts = figures.watched(asked.watched, len(jobs.workload))
-    values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
+    metrics = read("lab.cluster")
+    values = dict.fromkeys((metric.key for metric in metrics), np.nan)
     values |= figures.metrics(jobs, done, alone, counts)
     remarks = (*_lacks(spec.policy.name, jobs), *done.remarks)
     notes = [*jobs.notes, *(f"{spec.policy.label}: {remark}" for remark in remarks)]
@@ -174,7 +174,7 @@ def stored(
             f"takes {done.end_s / DAY_S:.3g}"
         )
     about_run = {"inputs": list(jobs.inputs), "about": about(asked), "notes": notes, **whose}
-    tables = {"summary": summary(METRICS, values), **figures.tables(jobs, done, counts)}
+    tables = {"summary": summary(metrics, values), **figures.tables(jobs, done, counts)}
     return store_run(spec, store, identity, about_run, values, tables, began)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,7 @@ from control.advice.model import DAY_S, LEAST_CORES, MIB, Sizes, Usage
 from control.allocator.krr import KrrSettings
 from control.allocator.model import Flags, Floats
 from control.allocator.vpa_settings import VpaSettings
+from lab.ask.kind import Progress
 from lab.charts.words import significant
 from lab.containers.advise import shares
 from lab.containers.advise.histories import Told
@@ -30,8 +31,6 @@ from lab.containers.advise.rehearsal import Fates, Hosts, Rehearsal
 from lab.containers.input.sections import Price
 from twin.containers.model import Machine
 from twinbed import ScenarioError, __version__
-
-Progress = Callable[[str, float], None]
 
 CHECKING, SEARCHING = "checking", "searching"
 """Labels of progress before the candidates' own: the check on the second half, the search for CPU."""

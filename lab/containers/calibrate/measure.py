@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
 from control.services import Handler, Service, ServiceApp
 from lab.ask.calibration import Value, distribution
+from lab.ask.kind import Progress
 from lab.containers.calibrate import limits, loop, probe, program
 from lab.containers.calibrate.values import MachineCalibration, Program, load_calibration
 from testbed.containers import leftovers, machine, ownership
@@ -23,8 +23,6 @@ from testbed.containers.host.identity import own
 from testbed.containers.services.deploy import deploy
 from twin.containers.model import Machine
 from twinbed import BackendError
-
-Progress = Callable[[str, float], None]
 
 HEAD = """What `twinbed calibrate` found on this machine. Every value carries its unit and its source; a value
 that nobody has measured says "assumption". `[values.*]` are the fields of twin.containers.model.Machine,

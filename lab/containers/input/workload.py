@@ -280,8 +280,7 @@ def _begun_within(demand: Floats, seed: np.random.SeedSequence, draw: int) -> Fl
     own = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, draw))
     share = np.random.default_rng(own).random(demand.shape[1])
     before = np.vstack([np.zeros_like(demand[:1]), demand[:-1]])
-    begun: Floats = (1 - share) * demand + share * before
-    return begun
+    return (1 - share) * demand + share * before
 
 
 def replicated(workload: Workload, hpa: HpaInput, own_hosts: bool) -> Workload:

@@ -119,8 +119,7 @@ def _over(rows: Sequence[tuple[list[float], float]]) -> Saving:
 def _refinement(run: Run) -> Mapping[str, Sequence[float]]:
     """Return the reserved cores with other refinement seeds (`seeds`) and with flat samples (`flat`), if
     any."""
-    cores: Mapping[str, Sequence[float]] = run.manifest.get("refinement") or {}
-    return cores
+    return run.manifest.get("refinement") or {}
 
 
 def is_static(run: Run) -> bool:

@@ -161,8 +161,7 @@ def _throttled(run: Run, frame: pd.DataFrame) -> pd.Series:
     shares = run.frame("containers", ["container", "throttled_share"]).set_index("container")
     pairs = frame[["service", "container"]].dropna().drop_duplicates().astype(str)
     pairs["share"] = shares["throttled_share"].reindex(pairs["container"]).to_numpy()
-    mean: pd.Series = pairs.groupby("service")["share"].mean()
-    return mean
+    return pairs.groupby("service")["share"].mean()
 
 
 def _record(row: Mapping[Hashable, Any]) -> Record:

@@ -10,9 +10,10 @@ has each draw of the twin.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand, with_overrides
 from lab.containers.input.sections import container_scenario
 from lab.containers.real import backend
@@ -21,7 +22,6 @@ from lab.containers.validate.rule import LEAST_REPEATS, QUANTITIES, Judgement, Q
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 
-Progress = Callable[[str, float], None]
 DRAWS = 5
 """Number of draws of each run of the twin. Some policies take another course if a period begins a little
 later."""

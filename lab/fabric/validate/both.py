@@ -7,12 +7,13 @@ the twin only. The testbed's part of a scenario is its fault, its timers and its
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
 
+from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.retries import RetryProfile
@@ -36,8 +37,6 @@ from twinbed import ScenarioError
 
 _NAME = "validated"
 _MS, _CLOSE = 1e3, 1e-6
-
-Progress = Callable[[str, float], None]
 
 
 def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compared]:

@@ -55,8 +55,7 @@ def histogram(
     """Register a histogram of the table. Returns a function that takes one more value, s."""
     metric = TABLE[name]
     made = Histogram(name, metric.meaning, metric.labels, buckets=BUCKETS_S, registry=registry)
-    observe: Callable[[float], None] = (made.labels(*labels) if labels else made).observe
-    return observe
+    return (made.labels(*labels) if labels else made).observe
 
 
 class Reader(Collector):

@@ -217,8 +217,7 @@ class Ledger(Columns):
 
     def _room(self) -> Floats:
         wanted = self._per_app(self._wanted.values[: self.size])
-        room: Floats = np.maximum(self._caps, wanted) * (1 + _SLACK) - self.bounds()
-        return room
+        return np.maximum(self._caps, wanted) * (1 + _SLACK) - self.bounds()
 
     def _per_app(self, amounts: Floats) -> Floats:
         sums = np.bincount(self._app.values[: self.size], amounts, len(self._caps))
@@ -229,5 +228,4 @@ def _running(groups: NDArray[np.int64], amounts: Floats) -> Floats:
     """Return the running sums of `amounts` within groups. groups: sorted numbers."""
     total = np.cumsum(amounts, dtype=np.float64)
     first = np.searchsorted(groups, groups)
-    running: Floats = total - (total - amounts)[first]
-    return running
+    return total - (total - amounts)[first]

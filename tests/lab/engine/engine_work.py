@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lab.engine.ports import Places, Progress
+from lab.ask.kind import Progress
+from lab.engine.ports import Places
 from twinbed import BackendError, ScenarioError
 
 

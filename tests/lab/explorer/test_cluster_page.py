@@ -12,6 +12,7 @@ from lab.ask.scenario import build
 from lab.charts.palette import shown
 from lab.explorer import cluster_page, html, questions
 from lab.explorer.worker import Request
+from lab.runs.metric import read
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from tests.lab.cluster.test_cluster_scenario import SMALL
@@ -119,6 +120,6 @@ def test_the_whole_question_stands_in_the_address(open_cluster, clusters, monkey
 def test_schedulers_have_colours_of_their_own(clusters):
     looks = shown(clusters[1])
     assert len({look.color for look in looks}) == len(looks) == 6
-    table = html.table(looks, cluster_page.METRICS)
+    table = html.table(looks, read("lab.cluster"))
     assert "Makespan (h)" in table
     assert "Cost" not in table  # These servers have no price.

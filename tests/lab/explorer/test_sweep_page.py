@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
 from lab.ask.scenario import build
-from lab.cluster.metrics import METRICS
 from lab.engine.local import Local
+from lab.runs.metric import read
 from lab.runs.store import RunStore
 from lab.sweep.book import Tuning, course, note_tuning, sweeps
 from lab.sweep.plan import SweepPlan
@@ -141,8 +141,10 @@ def test_a_mean_over_lower_bounds_is_told_as_one(open_sweep, swept, tmp_path, mo
     shutil.copytree(swept.root, tmp_path / "runs")
     (file,) = (tmp_path / "runs").glob(".sweeps/*/metrics.parquet")
     pd.read_parquet(file).assign(jct_mean_s_censored=True).to_parquet(file)
-    metrics = tuple(replace(metric, may_be_bound=metric.key == "jct_mean_s") for metric in METRICS)
-    monkeypatch.setattr("lab.cluster.metrics.METRICS", metrics)
+    metrics = tuple(
+        replace(metric, may_be_bound=metric.key == "jct_mean_s") for metric in read("lab.cluster")
+    )
+    monkeypatch.setattr("lab.cluster.kind.Cluster.metrics", lambda _: metrics)
     app = open_sweep(tmp_path / "runs")
     app.multiselect(key=f"sweep_figures_{plan().id}").set_value(["jct_mean_s", "cost_usd"]).run()
     assert not app.exception
