@@ -27,7 +27,7 @@ from control.scheduler.model import Cluster
 from control.scheduler.pairs import Gandiva, SharedMaxMin, UnitShares
 from control.scheduler.pollux import Pollux, PolluxSettings
 from control.scheduler.ports import Scheduler
-from control.scheduler.queues import Fifo, Yarn
+from control.scheduler.queues import Fifo, FifoMoving, Yarn
 from control.scheduler.quotas import Quotas
 from control.scheduler.shared_rounds import SharedRounds
 from control.scheduler.tiresias import Tiresias, TiresiasSettings
@@ -83,6 +83,10 @@ POLICIES: dict[str, Policy] = {
     "fifo-fastest": Policy(
         "FIFO that takes the job's fastest type that has room",
         lambda cluster, seed, _: Fifo(cluster, seed, fastest=True),
+    ),
+    "fifo-moving": Policy(
+        "FIFO that gives all jobs their fastest types anew at each event; running jobs move",
+        lambda cluster, *_: FifoMoving(cluster),
     ),
     "fifo-packed": Policy(
         "FIFO in which a job that does not fit may share the GPUs of one with which it keeps its speed",

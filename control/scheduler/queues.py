@@ -1,7 +1,7 @@
-"""Schedulers that keep an order of arrival and never preempt: FIFO and capacity queues.
+"""Schedulers that keep an order of arrival: FIFO and capacity queues.
 
-For: baselines. FIFO blind to types, FIFO that takes the fastest type and FIFO that packs are those of Gavel's
-simulator (Narayanan et al., OSDI 2020, code). Capacity queues are a reading of Hadoop YARN's capacity
+For: baselines. FIFO blind to types, FIFO that moves jobs to faster types and FIFO that packs are those of
+Gavel's simulator (Narayanan et al., OSDI 2020, code). Capacity queues are a reading of Hadoop YARN's capacity
 scheduler: a queue is guaranteed a share of the GPUs, borrows idle ones up to a limit, and the queue with the
 least use relative to its share is next. With one queue, and jobs that must stay together, it is YARN-CS, the
 baseline of Tiresias (Gu et al., NSDI 2019, its simulator).
@@ -10,12 +10,14 @@ baseline of Tiresias (Gu et al., NSDI 2019, its simulator).
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from control.scheduler.model import Assignment, Cluster, State, Whole
-from control.scheduler.placement import Room, held_type
+from control.scheduler.placement import Room, held_type, settle, settled
 from control.scheduler.ports import Scheduler
 
 WORTH_PACKING = 1.5
@@ -93,6 +95,32 @@ class Fifo(Scheduler):
             alone = alone[alone != other]
         plan = room.plan()
         return Assignment(plan.row, plan.server, plan.gpus, np.array(pairs, np.int64).reshape(-1, 2))
+
+
+class FifoMoving(Scheduler):
+    """First come, first served, decided anew each time: in the order of arrival, each job gets the fastest
+    type that has GPUs left. A running job moves when a faster type becomes free."""
+
+    at_events = True
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._settled = cluster, settled
+
+    def on_round(self, state: State) -> Assignment:
+        """Return the jobs up to the first one for which no type has enough GPUs left."""
+        wanted, left = np.full(len(state), -1), self._cluster.capacity(state.up)
+        for row in state.by_arrival().tolist():
+            rates = np.where(left >= state.gpus[row], state.throughput[row, :, 0], 0.0)
+            kind = int(rates.argmax())
+            if rates[kind] <= 0:
+                break
+            wanted[row] = kind
+            left[kind] -= state.gpus[row]
+        return settle(self._cluster, state, wanted, self._settled)
+
+    def compile(self, compiler: Callable[[Any], Any]) -> None:
+        """Let the loop that places jobs be compiled."""
+        self._settled = compiler(settled)
 
 
 class Yarn(Scheduler):

@@ -17,7 +17,7 @@ from lab.check.watched_scheduler import require_possible
 from tests.control.scheduler.worlds import after, cluster, lines, permuted, state, worlds
 from twinbed import ScenarioError
 
-BLOCKING = ("fifo", "fifo-fastest", "fifo-packed", "yarn", "allox", "pollux")
+BLOCKING = ("fifo", "fifo-fastest", "fifo-moving", "fifo-packed", "yarn", "allox", "pollux")
 """Policies under which a GPU may idle while a gang that fits waits: the head of a queue blocks, a job waits
 for a better type, or the next search is not due."""
 WORK_CONSERVING = [name for name in POLICIES if name not in BLOCKING]

@@ -76,6 +76,20 @@ def test_fifo_is_blind_to_types_unless_it_takes_the_fastest() -> None:
         assert chosen == types
 
 
+def test_fifo_that_moves_gives_the_earlier_job_the_faster_type_once_it_is_free() -> None:
+    where = cluster((0, 2), (1, 2))
+    fast = table((1, 9), (1, 9), (1, 9))
+    before = state(where, [1, 2, 2], throughput=fast)
+    moving = make("fifo-moving", where, 0)
+    given = moving.on_round(before)
+    # The fast type has no room for the gang of job 1 beside job 0, and job 2 waits behind it.
+    assert lines(before, given) == {(0, 1, 1), (1, 0, 2)}
+    held = Assignment(np.array([0]), np.array([0]), np.array([2]))
+    ended = state(where, [2, 2], throughput=fast[1:], held=held)
+    assert lines(ended, moving.on_round(ended)) == {(0, 1, 2), (1, 0, 2)}
+    assert lines(ended, make("fifo-fastest", where, 0).on_round(ended)) == {(0, 0, 2), (1, 1, 2)}
+
+
 def test_a_queue_borrows_idle_gpus_up_to_its_most_and_the_other_comes_next() -> None:
     where = cluster((0, 4), queue_share=np.array([0.5, 0.5]), queue_most=np.array([0.75, 1.0]))
     before = state(where, [1] * 5)
