@@ -255,26 +255,6 @@ def test_without_the_gradients_noise_no_batch_is_better_than_the_job_s_own(datab
     assert plain.configuration.batch is None
 
 
-@pytest.mark.parametrize(("time_s", "told"), [(12_680.0, ""), (1268e3, "100 times"), (12.68, "0.001 times")])
-def test_a_trial_that_contradicts_the_local_run_is_told(database, time_s, told):
-    database.add([Run("new", "n1-standard-4", 1, time_s, 0.19, 4, 15)])
-    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
-    market = Market("us-central1", types=("n1-standard-4",), workers=(1, 2))
-    said = " ".join(answer(Question(job, market, shipped=False), load(), database).notes)
-    assert f"Trials took {told}" in said if told else "Trials took" not in said
-
-
-@pytest.mark.parametrize("factor", [100.0, 0.01])
-def test_a_local_run_that_a_trial_contradicts_does_not_pull_types_that_were_not_tried(database, factor):
-    database.add([Run("new", "n1-standard-4", 1, 12_680.0 * factor, 0.19, 4, 15)])
-    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
-    market = Market("us-central1", types=("n1-standard-4", "n1-standard-8"), workers=(1,))
-    ranking = answer(Question(job, market, shipped=False), load(), database).ranking
-    times = {row.configuration.instance: row.time_s for row in ranking}
-    # Twice the vCPUs: half as long, or up to twice off that.
-    assert 1 < times["n1-standard-4"] / times["n1-standard-8"] < 4
-
-
 def test_a_trial_or_a_past_job_ends_the_analytic_model_s_turn(database):
     job = Job("new", local_run=local_run(), batch=32, samples=32e6)
     database.add([Run("new", "n1-standard-8", 1, 3000.0, 0.38, 8, 30)])

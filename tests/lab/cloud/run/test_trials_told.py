@@ -5,6 +5,7 @@ import pytest
 from control.jobs import Job
 from lab.cloud.input.store import Measurements, Run
 from lab.cloud.run.recommending import Market, Question, answer
+from tests.lab.cloud.run.test_recommending import local_run
 from traces.catalogue.catalogue import load
 
 
@@ -36,3 +37,23 @@ def test_without_the_gradients_noise_a_trial_has_the_time_that_was_measured(data
     times = {row.configuration.workers: row.time_s for row in told.ranking}
     assert times == {workers: pytest.approx(time_s, rel=0.1) for workers, time_s in measured.items()}
     assert any("only the one nearest the job's own is ranked" in note for note in told.notes)
+
+
+@pytest.mark.parametrize(("time_s", "told"), [(12_680.0, ""), (1268e3, "100 times"), (12.68, "0.001 times")])
+def test_a_trial_that_contradicts_the_local_run_is_told(database, time_s, told):
+    database.add([Run("new", "n1-standard-4", 1, time_s, 0.19, 4, 15)])
+    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
+    market = Market("us-central1", types=("n1-standard-4",), workers=(1, 2))
+    said = " ".join(answer(Question(job, market, shipped=False), load(), database).notes)
+    assert f"Trials took {told}" in said if told else "Trials took" not in said
+
+
+@pytest.mark.parametrize("factor", [100.0, 0.01])
+def test_a_local_run_that_a_trial_contradicts_does_not_pull_types_that_were_not_tried(database, factor):
+    database.add([Run("new", "n1-standard-4", 1, 12_680.0 * factor, 0.19, 4, 15)])
+    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
+    market = Market("us-central1", types=("n1-standard-4", "n1-standard-8"), workers=(1,))
+    ranking = answer(Question(job, market, shipped=False), load(), database).ranking
+    times = {row.configuration.instance: row.time_s for row in ranking}
+    # Twice the vCPUs: half as long, or up to twice off that.
+    assert 1 < times["n1-standard-4"] / times["n1-standard-8"] < 4
