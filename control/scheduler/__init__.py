@@ -97,7 +97,7 @@ POLICIES: dict[str, Policy] = {
         lambda cluster, seed, _: Yarn(cluster, seed),
     ),
     "tiresias": Policy(
-        "least attained service in discrete queues, preemptive",
+        "least attained service in discrete queues, preemptive; the first type, as listed, that has room",
         lambda cluster, _, given: Tiresias(cluster, given["tiresias"]),
         "tiresias",
     ),

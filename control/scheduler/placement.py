@@ -217,18 +217,25 @@ def settled(
         if best < 0 and most < left:
             complete = False
             continue
-        while left > 0:
-            if best < 0:
-                for server in range(free.size):
-                    there = server_type[server] == kind and (inside < 0 or rack[server] == inside)
-                    if there and (best < 0 or free[server] > free[best]):
-                        best = server
-            taken = min(free[best], left)
-            made[0, count], made[1, count], made[2, count] = row, best, taken
-            free[best] -= taken
-            left -= taken
+        if best >= 0:
+            made[0, count], made[1, count], made[2, count] = row, best, left
+            free[best] -= left
+            left = 0
             count += 1
-            best = -1
+        while left > 0:
+            # The emptiest servers, in their order: a pass for each number of free GPUs, not for each server.
+            emptiest = 0
+            for server in range(free.size):
+                if server_type[server] == kind and (inside < 0 or rack[server] == inside):
+                    emptiest = max(emptiest, free[server])
+            for server in range(free.size):
+                there = server_type[server] == kind and (inside < 0 or rack[server] == inside)
+                if left > 0 and there and free[server] == emptiest:
+                    taken = min(emptiest, left)
+                    made[0, count], made[1, count], made[2, count] = row, server, taken
+                    free[server] -= taken
+                    left -= taken
+                    count += 1
     return made[0, :count], made[1, :count], made[2, :count], complete
 
 

@@ -61,7 +61,7 @@ def sweep(
         option(
             "RULE",
             "Make no further seeds of a point where the rule holds: 'ci(METRIC) < 5%' means that half "
-            "the 95 % interval is below 5 % of the mean. Every point has at least 5 seeds.",
+            "the 95 % interval is below 5 % of the mean. It is judged from 5 seeds on, so give --seeds.",
         ),
     ] = None,
     out: Annotated[

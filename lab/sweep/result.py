@@ -17,6 +17,7 @@ from lab.runs.compare import BOUNDS, INTERVALS, averaged, column, partial
 from lab.runs.formats import Column, Record, Result
 from lab.runs.metric import Metric, censored_key, unit_of
 from lab.sweep.book import write_parquet
+from lab.sweep.rules import LEAST_SEEDS
 from lab.sweep.sweep import Swept
 from twinbed import ScenarioError
 from twinbed.writing import write_bytes, write_whole
@@ -94,6 +95,11 @@ def result(swept: Swept, metrics: Sequence[Metric], watched: Sequence[Metric] = 
         for metric in watched
         if len(swept.frame) and not _told(swept.frame, metric.key).any()
     ]
+    if watched and len(swept.plan.seeds) <= LEAST_SEEDS:
+        blind.append(
+            f"--until leaves out seeds after the first {LEAST_SEEDS} of a point, and this sweep has "
+            f"{len(swept.plan.seeds)}; give more, such as --seeds 0:20"
+        )
     bounded = any(row.get(censored_key(metric.key)) for row in rows for metric in metrics)
     bounds = [BOUNDS] if bounded else []
     notes = (*_failures(swept), *blind, INTERVALS, *partial(groups, metrics), *bounds)

@@ -217,23 +217,34 @@ def start(jobs: Jobs, by: Ledger, servers: Servers, held: Held, counts: Whole, j
     for server in range(free.size):
         if servers.kind[server] == kind and free[server] >= left and (best < 0 or free[server] < free[best]):
             best = server
+    chosen, taken = np.empty((2, left), np.int64)
+    if best >= 0:
+        chosen[0], taken[0], lines = best, left, 1
+        free[best] -= left
+        left = 0
     while left > 0:
-        if best < 0:
-            for server in range(free.size):
-                if servers.kind[server] == kind and (best < 0 or free[server] > free[best]):
-                    best = server
-        taken = min(free[best], left)
-        free[best] -= taken
-        left -= taken
-        at, all_ = counts[LINES], held.lines
-        while at and (all_.job[at - 1], all_.server[at - 1]) > (job, best):
-            all_.job[at], all_.server[at] = all_.job[at - 1], all_.server[at - 1]
-            all_.gpus[at] = all_.gpus[at - 1]
+        most = 0
+        for server in range(free.size):
+            if servers.kind[server] == kind:
+                most = max(most, free[server])
+        for server in range(free.size):
+            if left > 0 and servers.kind[server] == kind and free[server] == most:
+                chosen[lines], taken[lines] = server, min(most, left)
+                free[server] -= taken[lines]
+                left -= taken[lines]
+                lines += 1
+    first, all_ = counts[LINES], held.lines
+    while first and all_.job[first - 1] > job:
+        first -= 1
+        all_.job[first + lines], all_.server[first + lines] = all_.job[first], all_.server[first]
+        all_.gpus[first + lines] = all_.gpus[first]
+    for line in range(lines):
+        at = first + line
+        while at > first and all_.server[at - 1] > chosen[line]:
+            all_.server[at], all_.gpus[at] = all_.server[at - 1], all_.gpus[at - 1]
             at -= 1
-        all_.job[at], all_.server[at], all_.gpus[at] = job, best, taken
-        counts[LINES] += 1
-        lines += 1
-        best = -1
+        all_.job[first + line], all_.server[at], all_.gpus[at] = job, chosen[line], taken[line]
+    counts[LINES] += lines
     at = counts[RUNS]
     while at and held.runs[at - 1] > job:
         held.runs[at] = held.runs[at - 1]

@@ -232,6 +232,18 @@ def test_a_rule_on_a_metric_without_values_is_told(plan, store, here):
     assert note in result(bounds, watched, watched).notes
 
 
+def test_a_rule_that_has_too_few_seeds_to_leave_any_out_is_told(dice, store, here):
+    plan = SweepPlan("throws", points(dice, [], None), [0])
+    swept = sweep(plan, store, here, until=Until("mean_pips", 9.0))
+    metrics = plan.kind.metrics()[:1]
+    note = (
+        "--until leaves out seeds after the first 5 of a point, and this sweep has 1; give more, "
+        "such as --seeds 0:20"
+    )
+    assert note in result(swept, metrics, metrics).notes
+    assert note not in result(swept, metrics).notes
+
+
 def test_means_have_intervals(plan, store, here):
     swept = sweep(plan, store, here)
     frame = means(swept.frame, swept.plan.keys, chosen(swept, []))
