@@ -64,7 +64,7 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
     slider = page.get_by_role("slider", name="Risk")
     slider.focus()
     slider.press("ArrowLeft")
-    expect(page.get_by_text("press Run to bring them up to date")).to_be_visible()
+    expect(page.get_by_text("press Run for an answer to those")).to_be_visible()
     # Half an answer is told so, and takes no file away.
     for name, number in (("Hosts", "2"), ("Cores of each", "0.5")):
         page.get_by_role("spinbutton", name=name).fill(number)

@@ -146,7 +146,7 @@ def test_another_risk_or_history_says_that_the_result_is_of_before(open_page):
     app.selectbox(key="advice_source").select("sample").run()
     assert "press Run" not in texts(app)
     app.slider(key="advice_risk").set_value(1.0).run()
-    assert "press Run to bring them up to date" in texts(app)
+    assert "press Run for an answer to those" in texts(app)
 
 
 def test_hosts_are_given_with_their_cores_and_the_address_keeps_them(open_page):
@@ -157,7 +157,7 @@ def test_hosts_are_given_with_their_cores_and_the_address_keeps_them(open_page):
     assert app.button(key="run").disabled
     app.number_input(key="advice_host_cores").set_value(4.0).run()
     assert not app.error
-    assert "press Run to bring them up to date" in texts(app)
+    assert "press Run for an answer to those" in texts(app)
 
 
 def test_the_address_gives_the_choices_and_a_wrong_one_is_passed_over(open_page):

@@ -219,7 +219,7 @@ def test_no_policy_cannot_be_run(open_app):
 def test_results_of_other_choices_are_said_to_be_so(open_app, stored):
     app = open_app(recording="sample", policies=["escra"], runs=[stored[1][0].id])
     app.number_input(key="seed").set_value(3).run()
-    assert "have changed since these results" in texts(app)
+    assert "are of other choices" in texts(app)
 
 
 def upload(app, name: str, content: bytes):

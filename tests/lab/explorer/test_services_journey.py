@@ -66,7 +66,7 @@ def test_from_an_application_to_why_a_limit_changed_and_back_by_a_link(page, tmp
     assert table.inner_text() == figures
     expect(container_picker(page)).to_have_value("productcatalogservice")
     expect(page.get_by_text("50 % of the requests that came")).to_be_visible()
-    expect(page.get_by_text("have changed since these results")).to_have_count(0)
+    expect(page.get_by_text("are of other choices")).to_have_count(0)
     no_traceback(page)
 
 
