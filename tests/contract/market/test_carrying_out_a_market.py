@@ -84,8 +84,9 @@ def test_who_saves_at_the_notice_loses_nothing(market_backend: Backend) -> None:
     done = market_backend.run(market(TAKEN), policy)
     check_books(market(TAKEN), done)
     assert [what for _, what, _ in done.events] == ["notice"]
-    reasons = {span.state: span.reason for span in done.spans if span.place == 0}
-    assert reasons["leaving"] == REVOKED
+    # On a busy machine the policy decides again while the job still saves.
+    leaving = [span.reason for span in done.spans if (span.place, span.state) == (0, "leaving")]
+    assert leaving[0] == REVOKED
     assert REVOKED not in {span.reason for span in done.spans if span.state in ("starting", "working")}
     assert done.lost_s == 0
 
