@@ -5,7 +5,8 @@ containers, temporary directories, fabrics and agents. Not for: what is owned. A
 namespaces, where process ids mean nothing, and a zombie holds none, because the kernel has closed its files.
 Source: flock(2); docs/decisions/0031-ownership-by-locks.md.
 
-A process's children do not hold its lock: the file is closed at exec, and in a child right after fork.
+A process's children do not hold its lock: the file is closed at exec, and in a child right after fork. Until
+then a child of a killed process still holds it.
 
 On NFS the server keeps the lock: Linux passes flock on as a lock of the whole file (NFSv4, or NFSv3 with
 lockd). Locks then work among all machines that mount the share with locks. With the mount options `nolock` or
@@ -24,6 +25,8 @@ PATIENCE_S = 2.0
 """Time for which `take` tries again, s. A process that looks at a lock holds it for a moment."""
 
 _AGAIN_S = 0.01
+_LOOKS = 20
+"""Number of looks at a lock without a visible holder until it counts as held."""
 _held: set[int] = set()
 
 
@@ -67,8 +70,22 @@ def take(path: Path, patience_s: float = PATIENCE_S) -> Ownership | None:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a living process holds the lock on the file. A file that cannot be looked at counts as
-    held, and a missing one does not."""
+    """Return whether a living process holds the lock on the file.
+
+    A file that cannot be looked at counts as held, and a missing one does not. Where /proc shows no
+    living holder, a child of a killed process may hold the lock for a moment, so the lock is looked at again
+    for 0.2 s.
+    """
+    for _ in range(_LOOKS):
+        if not _is_locked(path):
+            return False
+        if holder(path) is not None:
+            break
+        time.sleep(_AGAIN_S)
+    return True
+
+
+def _is_locked(path: Path) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -90,7 +107,8 @@ def is_mine(path: Path) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """Return the process that holds the lock on the file, as far as /proc of this PID namespace shows it."""
+    """Return the living process that took the lock on the file, as far as /proc of this PID namespace shows
+    it."""
     try:
         if Path("/proc/self").readlink() != Path(str(os.getpid())):
             return None
@@ -100,11 +118,18 @@ def holder(path: Path) -> int | None:
             _, kind, *_, pid, place, _, _ = line.split()
             major, minor, inode = place.split(":")
             found = os.makedev(int(major, 16), int(minor, 16)), int(inode)
-            if kind == "FLOCK" and found == (status.st_dev, status.st_ino) and int(pid) > 0:
+            if kind == "FLOCK" and found == (status.st_dev, status.st_ino) and _lives(int(pid)):
                 return int(pid)
     except (OSError, ValueError):
         pass
     return None
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

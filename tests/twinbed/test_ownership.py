@@ -128,6 +128,19 @@ def test_what_an_owner_starts_or_forks_does_not_own(lock: Path) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+def test_a_child_that_has_not_started_its_program_yet_owns_nothing(lock: Path) -> None:
+    """A process is killed between the fork of a child and the child's exec, which closes the lock's file."""
+    program = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom twinbed import ownership\n"
+        "lock = ownership.take(Path(sys.argv[1]))\n"
+        "ownership._held.clear()\n"
+        "if os.fork() == 0:\n    os.close(1); time.sleep(0.05); os._exit(0)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(lock)], stdout=subprocess.PIPE, check=False)
+    assert not is_held(lock)
+
+
 def test_whoever_looks_does_not_turn_an_owner_away(lock: Path) -> None:
     lock.touch()
     looking = threading.Event()
