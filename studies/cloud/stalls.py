@@ -95,9 +95,9 @@ def document(held: Sequence[Profiled]) -> str:
     firsts = Counter(fix_first(stalls(job.timings)) for job in held)
     inside, network = worst[Stall.INTERCONNECT], [1 + share for share in worst[Stall.NETWORK]]
     jobs = len(list(JOBS.glob("*.yaml")))
+    which = f"our {jobs} jobs" if len(held) == jobs else f"the {len(held)} measured ones of our {jobs} jobs"
     answer = (
-        f"In the {len(held)} measured ones of our {jobs} jobs, the interconnect takes up to {inside[0]:.0%} "
-        f"of the time (twin: {inside[1]:.0%}), and the network makes {WORKERS} workers up to "
+        f"In {which}, the interconnect takes up to {inside[0]:.0%} of the time (twin: {inside[1]:.0%}), and the network makes {WORKERS} workers up to "
         f"{network[0]:.1f} times as slow (twin: {network[1]:.1f}).",
         f"The median error of the twin's times is {np.median(np.abs(errors)):.1%}.",
         f"Jobs by the stall to fix first: {', '.join(f'{stall} {firsts[stall]}' for stall in Stall)}; no "
