@@ -29,13 +29,21 @@ def lines(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerCh
     return alt.LayerChart(layer=[interval.transform_filter(alt.datum.high > alt.datum.low), line])
 
 
-def bars(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerChart:
-    """Draw a metric over a key of names, with intervals. Columns as in `lines`."""
+def points(
+    frame: pd.DataFrame, key: str, metric: str, titles: tuple[str, str], *, log: bool = False
+) -> alt.LayerChart:
+    """Draw a metric over a key, a point with an interval per row. Columns as in `lines`; the key may have
+    names. titles: those of the key and the metric. log: draw a key of numbers on a logarithmic scale."""
     named = frame.rename(columns={key: "x", metric: "mean"})
-    base = alt.Chart(named, height=_height(named)).encode(
-        x=alt.X("x:N", title=key, sort=None), xOffset="line:N", color=_by(named)
+    base = alt.Chart(named, height=_height(named)).encode(color=_by(named))
+    if named["x"].dtype.kind in "if":
+        scale = alt.Scale(type="log" if log else "linear", zero=False, nice=False, padding=10)
+        base = base.encode(x=alt.X("x:Q", title=titles[0], scale=scale))
+    else:
+        base = base.encode(x=alt.X("x:N", title=titles[0], sort=None), xOffset="line:N")
+    points = base.mark_point(filled=True, size=70).encode(
+        y=alt.Y("mean:Q", title=titles[1], scale=_scale(named)), tooltip=["line:N", "x", "mean:Q"]
     )
-    points = base.mark_point(filled=True, size=70).encode(y=alt.Y("mean:Q", title=title, scale=_scale(named)))
     interval = base.mark_rule(clip=True).encode(y="low:Q", y2="high:Q")
     return alt.LayerChart(layer=[interval.transform_filter(alt.datum.high > alt.datum.low), points])
 

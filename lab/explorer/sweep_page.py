@@ -18,7 +18,7 @@ from lab import kinds
 from lab.ask.kind import Kind
 from lab.charts import words
 from lab.charts.palette import title
-from lab.charts.sweep import pareto
+from lab.charts.sweep import pareto, points
 from lab.explorer import html, running, sections, session
 from lab.explorer.sections import fragment, section
 from lab.runs.compare import INTERVALS
@@ -84,9 +84,9 @@ def _show_tuning(root: Path, drawn: Tuning) -> None:
     if now.ended != drawn.ended:
         st.rerun()
     state = "Ended" if now.ended else "Running, or stopped: the same command continues it"
-    share = min(1.0, now.done / max(now.trials, 1))
+    share = 1.0 if now.ended else min(1.0, now.done / max(now.trials, 1))
     st.progress(share, html.markdown(f"{state}. {now.done:,} of {counted(now.trials, 'trial')}."))
-    section("Best so far, and the Pareto front")
+    section(f"Best{'' if now.ended else ' so far'}{', and the Pareto front' if now.axes else ''}")
     st.dataframe(pd.DataFrame(now.lines, columns=list(now.header)), hide_index=True)
     st.markdown("\n".join(f"- {html.markdown(note)}" for note in now.notes))
     if now.points:
@@ -95,6 +95,24 @@ def _show_tuning(root: Path, drawn: Tuning) -> None:
         one, two = now.axes
         st.altair_chart(pareto(frame, "x", "y", (one, two)), key="tuning")
         st.caption("Each point is a trial with all seeds. No trial is better in both than one on the line.")
+    if 0 < len(now.tried) <= MOST_DRAWN:
+        _show_tried(now)
+
+
+def _show_tried(tuning: Tuning) -> None:
+    """Draw the metric of a tuning over each of its keys, a point per trial."""
+    values, means, halves, states = zip(*tuning.tried, strict=True)
+    tried = pd.DataFrame({"mean": means, "line": states}).assign(
+        low=lambda frame: frame["mean"] - pd.Series(halves, dtype=float).fillna(0.0),
+        high=lambda frame: frame["mean"] + pd.Series(halves, dtype=float).fillna(0.0),
+    )
+    for key, column in zip(tuning.keys, zip(*values, strict=True), strict=True):
+        section(f"Trials over {key}")
+        chart = points(
+            tried.assign(value=column), "value", "mean", (key, tuning.heading), log=tuning.keys[key]
+        )
+        st.altair_chart(chart, key=f"tuning-{key}")
+        st.caption("Each point is a trial: its mean over the seeds, and the 95 % interval.")
 
 
 def _readable(frame: pd.DataFrame, metrics: Sequence[Metric]) -> tuple[pd.DataFrame, list[Metric]]:

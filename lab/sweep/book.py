@@ -12,15 +12,16 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import pandas as pd
 import pyarrow as pa
 
+from lab.runs.formats import Value
 from lab.runs.metric import Metric, censored_key
 from lab.runs.shelf import FolderShelf, Shelf
 from lab.runs.store import RunStore
@@ -267,6 +268,10 @@ class Tuning:
     axes: titles of the metric and of the first limit's metric; empty without a limit.
     points: for each trial with all seeds the means of both, its values, and whether it is on the front.
     runs: ids of all its runs.
+    keys: whether the logarithm of a key is searched, by key.
+    heading: title of the metric, with its unit.
+    tried: for each trial that did not fail its values, the metric's mean and half its interval (None: one
+    seed), and what became of it.
     """
 
     id: str
@@ -281,6 +286,9 @@ class Tuning:
     axes: Sequence[str]
     points: Sequence[tuple[float, float, str, bool]]
     runs: Sequence[str] = ()
+    keys: Mapping[str, bool] = field(default_factory=dict)
+    heading: str = ""
+    tried: Sequence[tuple[Sequence[Value], float, float | None, str]] = ()
 
 
 _TUNINGS = ".tunings"

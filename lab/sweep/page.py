@@ -75,8 +75,12 @@ def figures(
                 low=frame[metric.key] - half,
                 high=frame[metric.key] + half,
             )
-            draw = charts.lines if numeric else charts.bars
-            drawn = draw(looks[[key, metric.key, "line", "low", "high"]], key, metric.key, title)
+            looks = looks[[key, metric.key, "line", "low", "high"]]
+            drawn = (
+                charts.lines(looks, key, metric.key, title)
+                if numeric
+                else charts.points(looks, key, metric.key, (key, title))
+            )
             caption = f"Means over the seeds, and their 95 % intervals.{bounds}"
             yield f"{metric.title} over {key}", Figure(title, caption, drawn)
         if len(varying) == 2:

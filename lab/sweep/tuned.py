@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import yaml
 from lab.ask import policy
 from lab.ask.scenario import with_paths
 from lab.runs.compare import INTERVALS, column, mean_ci95
-from lab.runs.formats import Column, Result, grid
+from lab.runs.formats import Column, Result, Value, cell, grid
 from lab.runs.metric import Metric
 from lab.runs.runner import files_of
 from lab.sweep.book import Tuning
@@ -66,7 +66,7 @@ def result(
         "stopped early": sum(trial.pruned for trial in trials),
         "failed": sum(bool(trial.failure) for trial in trials),
     }
-    notes = _notes(question, distinct, best, again)
+    notes = _notes(question, distinct, best, again, metrics)
     if len(distinct) < question.trials and len(distinct) == combinations(question.over):
         notes.insert(0, f"All {counted(len(distinct), 'combination')} of values were tried.")
     return Result(tuple(columns), tuple(rows), facts, "", tuple(notes))
@@ -107,13 +107,14 @@ def noted(
     ended: bool = False,
 ) -> Tuning:
     """Return the progress of a tuning, for the explorer. The arguments are those of `result`."""
-    shown = result(question, trials, best_of(question, trials), again, metrics)
+    best = best_of(question, trials)
+    shown = result(question, trials, best, again, metrics)
     header, _, lines = grid(shown)
     points: list[tuple[float, float, str, bool]] = []
     currency = currency_of(question.scenario)
+    distinct = _distinct(trials)
+    front = _front(question, distinct)
     if len(metrics) > 1:
-        distinct = _distinct(trials)
-        front = _front(question, distinct)
         one, two = metrics[0].key, metrics[1].key
         for trial in distinct:
             if not trial.pruned and not trial.failure:
@@ -132,7 +133,25 @@ def noted(
         [column(metric, currency, repeated=True).heading for metric in metrics[:2]] if points else [],
         points,
         [run for trial in (*trials, *([again] if again else [])) for run in trial.runs],
+        {entry.key: entry.log for entry in question.over},
+        column(metrics[0], currency, repeated=True).heading,
+        list(_tried(question, distinct, best, front)),
     )
+
+
+def _tried(
+    question: Question, trials: Sequence[Trial], best: Trial | None, front: Sequence[Trial]
+) -> Iterator[tuple[list[Value], float, float | None, str]]:
+    """Yield values, mean, half the interval, and what became of it, for each trial that has a mean."""
+    for trial in trials:
+        mean, half = mean_ci95(trial.figures.get(question.metric, np.empty(0)))
+        if trial.failure or math.isnan(mean):
+            continue
+        what = _what(question, trial, best, front)
+        if what in ("", "beaten"):
+            what = "within the limits" if question.limits else "not the best"
+        values = [trial.values[entry.key] for entry in question.over]
+        yield values, mean, None if math.isnan(half) else half, what
 
 
 def _about(question: Question) -> str:
@@ -158,7 +177,13 @@ def _front(question: Question, trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial, kept in zip(whole, unbeaten(costs), strict=True) if kept]
 
 
-def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, again: Trial | None) -> list[str]:
+def _notes(
+    question: Question,
+    trials: Sequence[Trial],
+    best: Trial | None,
+    again: Trial | None,
+    metrics: Sequence[Metric],
+) -> list[str]:
     reasons = list(dict.fromkeys(trial.failure for trial in trials if trial.failure))
     failed = [f"Failed: {reason}" for reason in reasons[:5]]
     if best is None:
@@ -191,9 +216,12 @@ def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, agai
         )
     if again is not None and not again.failure:
         told = []
-        for key in question.metrics:
-            mean, half = mean_ci95(again.figures[key])
-            told.append(f"{key} {mean:.4g}" + ("" if math.isnan(half) else f" ± {half:.2g}"))
+        for metric in metrics:
+            mean, half = mean_ci95(again.figures[metric.key])
+            shown = column(metric, currency_of(question.scenario), repeated=True)
+            text = cell({metric.key: mean, shown.spread: half}, shown)
+            unit = "%" if shown.percent else shown.unit
+            told.append(f"{metric.key} {text}" + ("" if unit == "1" else f" {unit}"))
         holds = "keeps" if again.excess(question.limits) <= 0 else "does NOT keep"
         limits = f", and {holds} the limits" if question.limits else ""
         notes.append(
@@ -211,10 +239,10 @@ def _rivals(question: Question, trials: Sequence[Trial], best: Trial) -> str:
             continue
         apart, half = mean_ci95(trial.figures[question.metric] - best.figures[question.metric])
         close += bool(math.isnan(half) or abs(apart) <= half)
+    within = " within the limits" if question.limits else ""
     if not close:
-        return "The seeds distinguish it from every other trial within the limits."
-    others = f"{close} other trial{'s' if close > 1 else ''}"
-    return f"The seeds do not distinguish it from {others} within the limits."
+        return f"The seeds distinguish it from every other trial{within}."
+    return f"The seeds do not distinguish it from {counted(close, 'other trial')}{within}."
 
 
 def _is_absent(trial: Trial, key: str) -> bool:

@@ -167,6 +167,15 @@ def test_a_tuning_shows_its_best_its_front_and_how_sure_it_is(open_sweep, tmp_pa
     assert app.dataframe[0].value.to_numpy().tolist() == [["3", "1.5 ± 0.1"]]
     assert "whole \\*interval\\*" in texts(app)
     assert app.get("vega_lite_chart")
-    note_tuning(replace(going, done=16, ended=True, axes=[], points=[]), store)
+    ended = replace(
+        going, done=10, ended=True, axes=[], points=[],
+        keys={"escra.gamma": True, "app": False}, heading="Cost (USD)",
+        tried=[([0.1, "web"], 1.5, 0.1, "best"), ([0.2, "shop"], 2.0, None, "beyond a limit")],
+    )  # fmt: skip
+    note_tuning(ended, store)
     app.run()
-    assert "Ended. 16 of 16 trials" in progress(app)
+    assert "Ended. 10 of 16 trials" in progress(app)
+    assert app.get("progress")[0].proto.value == 100
+    assert "Best" in texts(app).splitlines()
+    assert len(app.get("vega_lite_chart")) == 2
+    assert "Trials over escra.gamma" in texts(app)

@@ -74,12 +74,17 @@ def test_after_each_batch_it_can_be_noted_how_far_a_tuning_is_until_its_runs_are
     asked = limit(question[0], "mean_pips >= 7")
     metrics, seen = [dice_kind.METRICS[0]], []
     trials = tune(asked, store, here, note=lambda so_far: seen.append(noted(asked, metrics, so_far)))
+    found_mean = best(asked, trials).mean("mean_pips")
     assert [tuning.done for tuning in seen] == [8, 16, 24]
     assert len({tuning.id for tuning in seen}) == 1
     whole = noted(asked, metrics * 2, trials, ended=True)
     assert (whole.aim, whole.ended) == ("minimise mean_pips, mean_pips >= 7", True)
     assert whole.notes[0].startswith("Best: dice.throws=")
     assert 0 < sum(on_front for *_, on_front in whole.points) <= len(whole.points)
+    states = {state: mean for _, mean, _, state in whole.tried}
+    assert (whole.keys, whole.heading) == ({"dice.throws": False}, metrics[0].heading)
+    assert states["best"] == found_mean
+    assert {len(values) for values, *_ in whole.tried} == {1}
     note_tuning(whole, store)
     assert [tuning.notes for tuning in tunings(store.root)] == [list(whole.notes)]
     first, *others = store.names()
@@ -164,7 +169,7 @@ def test_the_words_say_how_sure_it_is(question):
     assert notes[0] == "Best: dice.throws=1."
     assert notes[1] == "mean_pips <= 4 is kept with its whole 95 % interval, and by 5 of 5 seeds."
     assert notes[2] == "The seeds do not distinguish it from 1 other trial within the limits."
-    assert notes[3].endswith("it has mean_pips 3.6 ± 2.7, and keeps the limits.")
+    assert notes[3].endswith("it has mean_pips 3.60 ± 2.72 pips, and keeps the limits.")
     notes = result(replace(asked, seeds=[0]), [sure], sure, unsure, dice_kind.METRICS).notes
     assert notes[3].startswith("With 1 seed that the search did not see")
     ended = Trial(2, {"dice.throws": 3}, {"mean_pips": np.array([9.0])}, pruned=True)
