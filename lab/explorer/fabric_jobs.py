@@ -6,6 +6,7 @@ fault (lab.explorer.fabric_page) or the charts (lab.charts.fabric).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from lab.explorer import html, questions, running, session
 from lab.explorer.sections import section
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
-from lab.fabric.metrics import METRICS
+from lab.fabric.metrics import LOST, METRICS
 from lab.fabric.timeline import measured
 from lab.runs.store import Run, RunStore
 from twin.fabric.model import Scheme
@@ -135,19 +136,23 @@ def show(job: str) -> None:
         return
     looks = shown(runs)
     questions.side_by_side(looks, METRICS)
+    figures = (
+        charts.lost_shares(looks, LOST) if job == "fleet" else charts.job(looks, measured(runs[0]) or job)
+    )
+    for number, figure in enumerate(figures):
+        questions.draw(figure, f"fabric-{job}-{number}")
     if job == "fleet":
         _fleets(looks, root, [run_id for question in asked.values() for run_id in question.runs])
-        return
-    for number, figure in enumerate(charts.job(looks, measured(runs[0]) or job)):
-        questions.draw(figure, f"fabric-{job}-{number}")
 
 
 def _fleets(looks: Sequence[Shown], root: str, ids: Sequence[str]) -> None:
-    """Show all stored fleets over their sizes. Schemes have the colours of `looks` as far as those go."""
-    section("All stored fleets by size")
-    rows = _beside_none(pd.DataFrame([row for run_id in ids for row in _fleet_rows(root, run_id)]))
+    """Show the stored fleets that differ from the one of `looks` in size alone. Schemes have the colours of
+    `looks` as far as those go."""
+    section("This fleet in other sizes")
+    rows = pd.DataFrame([row for run_id in ids for row in _fleet_rows(root, run_id)])
+    rows = _beside_none(rows[rows["but_size"] == _but_size(looks[0].run)])
     if rows["gpus"].nunique() == 1:
-        st.markdown("All stored fleets have one size. Run another size to see how the schemes scale.")
+        st.markdown("No other size of this fleet is stored. Run another size to see how the schemes scale.")
         return
     colors = {title(look.run.policy): look.color for look in looks}
     rest = iter([color for color in SERIES if color not in colors.values()])
@@ -157,7 +162,8 @@ def _fleets(looks: Sequence[Shown], root: str, ids: Sequence[str]) -> None:
     for place, panel in zip(st.columns(2), panels, strict=True):
         place.altair_chart(panel)
     st.caption(
-        "Means over seeds. Left: share of the time that is spent on training. Right: against no scheme."
+        "Stored fleets that differ in the number of GPUs alone; means over seeds. Left: share of the time "
+        "that is spent on training. Right: against no scheme."
     )
 
 
@@ -179,24 +185,27 @@ def _fleet_rows(root: str, run_id: str) -> list[dict[str, Any]]:
         run = RunStore(root).open(run_id)
     except StoreError:
         return []
-    fleet = run.manifest["spec"]["fabric"]["fleet"]
     return [
         {
-            "gpus": fleet["gpus"],
+            "but_size": _but_size(run),
+            "gpus": run.manifest["spec"]["fabric"]["fleet"]["gpus"],
             "scheme": run.policy,
             "seed": run.manifest["seed"],
-            "days": fleet["days"],
             "effective": run.metrics["effective_share"],
             "lost_cost": run.metrics["lost_cost"],
         }
     ]
 
 
+def _but_size(run: Run) -> str:
+    """Return a run's question without the fleet's size."""
+    fabric = run.manifest["spec"]["fabric"]
+    return json.dumps({**fabric, "fleet": {**fabric["fleet"], "gpus": 0}}, sort_keys=True)
+
+
 def _beside_none(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add each run's saving against no scheme, for the same fleet, days and seed (the mean of repeated
-    runs).
-    """
-    same = ["gpus", "days", "seed"]
+    """Add each run's saving against no scheme, for the same size and seed (the mean of repeated runs)."""
+    same = ["gpus", "seed"]
     alone = frame[frame["scheme"] == Scheme.NONE].groupby(same)["lost_cost"].mean().rename("alone")
     beside = frame.join(alone, on=same)
     saved = (beside["alone"] - beside["lost_cost"]).where(beside["scheme"] != Scheme.NONE)

@@ -105,7 +105,11 @@ def test_a_training_job_shows_its_schemes_from_the_fault_to_the_lost_iteration(o
 def test_fleets_are_read_once_for_all_visitors(open_fabric, fabrics, monkeypatch):
     app = open_fabric(fabrics, fabric_ask="Fleet")
     assert not app.exception
-    assert [line.value for line in app.subheader] == ["Side by side", "All stored fleets by size"]
+    assert [line.value for line in app.subheader] == [
+        "Side by side",
+        "Lost GPU-hours by cause",
+        "This fleet in other sizes",
+    ]
     legend = json.loads(charts(app)[-1].proto.spec)["encoding"]["color"]["scale"]
     assert legend["domain"] == ["Bond", "Thorn"]
     assert len(set(legend["range"])) == 2
@@ -117,16 +121,19 @@ def test_fleets_are_read_once_for_all_visitors(open_fabric, fabrics, monkeypatch
 def test_a_new_fleet_is_among_the_sizes_at_once(open_fabric, tmp_path):
     store = RunStore(tmp_path / "fleets")
 
-    def fleet(gpus: int) -> None:
-        part = {"fleet": {"gpus": gpus, "days": 2.0}}
+    def fleet(gpus: int, **changes: int) -> None:
+        part = {"fleet": {"gpus": gpus, "days": 2.0, **changes}}
         run_scenario(build({"name": "fleet", "fabric": part, "policies": ["thorn"], "seeds": [0]}), store)
         questions.stored.clear()  # As the page does when a job has ended.
 
     fleet(64)
     app = open_fabric(store, fabric_ask="Fleet")
-    assert "All stored fleets have one size" in texts(app)
+    alone = "No other size of this fleet is stored"
+    assert alone in texts(app)
+    fleet(128, spares=4)
+    assert alone in texts(app.run())
     fleet(128)
-    assert "All stored fleets have one size" not in texts(app.run())
+    assert alone not in texts(app.run())
 
 
 def test_a_run_that_is_removed_while_the_page_is_drawn_does_no_harm(open_fabric, monkeypatch):
