@@ -15,9 +15,9 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from lab import kinds
 from lab.charts.palette import shown, title
 from lab.containers.kind import Containers
-from lab.containers.metrics import METRICS
 from lab.explorer import html, questions, results, running, sections, services_results, session
 from lab.explorer.selection import MAX_POLICIES
 from lab.runs.compare import kind_of
@@ -27,7 +27,19 @@ from lab.runs.upkeep import remove
 from twinbed import StoreError
 from twinbed.text import counted
 
-_COLUMNS = ("mean_reserved_cores", "throttled_share", "lateness_p99_s", "oom_kills", "restarts", "cost")
+_COLUMNS = {
+    "containers": (
+        "mean_reserved_cores", "throttled_share", "lateness_p99_s", "oom_kills", "restarts", "cost",
+    ),
+    "fabric": (
+        "gap_p50_s", "gap_max_s", "job_s", "bus_bandwidth_mean_gbps", "effective_share", "lost_cost",
+    ),
+    "cluster": ("jct_mean_s", "jct_p99_s", "waiting_mean_s", "rho_mean", "utilisation", "cost_usd"),
+    "cloud": ("cost_usd", "over_optimum", "finish_h", "late", "lost_h", "revocations"),
+}  # fmt: skip
+"""Metrics that the table shows of runs of a kind, by its name."""
+_TITLES = {"cloud": "Market"}
+"""Names of kinds whose page has another name."""
 
 
 def page() -> None:
@@ -45,7 +57,7 @@ def page() -> None:
     if healthy.empty:
         st.markdown("Nothing is stored yet: make a run on the page **Containers**, or with `twinbed whatif`.")
         return
-    matching = _filtered(healthy)
+    matching = _filtered(healthy.assign(kind=_kinds(healthy)))
     asked = dict.fromkeys(st.query_params.get_all("runs") or st.session_state.get("runs_ticked", []))
     stored_ids, listed_ids = set(healthy["id"]), set(matching["id"])
     ticked = [run_id for run_id in asked if run_id in stored_ids]
@@ -53,6 +65,7 @@ def page() -> None:
     st.caption(
         f"{len(matching)} of {counted(len(healthy), 'run')} in {html.markdown(str(store.root))}. "
         "Tick several to compare them."
+        + (" Choose one kind to see its figures." if matching["kind"].nunique() > 1 else "")
         + (f" Not listed: {counted(len(hidden), 'ticked run')}." if hidden else "")
     )
     if len(ticked) < len(asked) and is_new:
@@ -71,41 +84,64 @@ def _damaged(stored: pd.DataFrame) -> None:
         st.warning(html.markdown(f"{row['id']}: {row['problem']}"))
 
 
+def _kinds(runs: pd.DataFrame) -> pd.Series:
+    """Return the name of each run's kind: the one that has most of the run's metrics."""
+    known = {
+        kind.name: runs.reindex(columns=[metric.key for metric in kind.metrics()]).notna().sum(axis=1)
+        for kind in kinds.KINDS
+    }
+    return pd.DataFrame(known).idxmax(axis=1)
+
+
+def _kind_title(name: str) -> str:
+    return _TITLES.get(name, name.capitalize())
+
+
 def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
-    text, names = st.columns([3, 2])
+    text, sorts, names = st.columns([3, 2, 2])
     wanted = text.text_input("Name or id contains", key="runs_text", bind="query-params").strip().lower()
-    kinds = runs["policy"].str.split(":").str[0]
+    sort = sorts.multiselect(
+        "Kind", sorted(runs["kind"].unique()), format_func=_kind_title, key="runs_kinds", bind="query-params"
+    )
+    runs = runs[runs["kind"].isin(sort)] if sort else runs
+    policies = runs["policy"].str.split(":").str[0]
     chosen = names.multiselect(
-        "Policy", sorted(kinds.unique()), format_func=title, key="runs_policies", bind="query-params"
+        "Policy", sorted(policies.unique()), format_func=title, key="runs_policies", bind="query-params"
     )
     inside = runs["id"].str.lower().str.contains(wanted, regex=False)
-    return runs[inside & (kinds.isin(chosen) if chosen else True)].reset_index(drop=True)
+    return runs[inside & (policies.isin(chosen) if chosen else True)].reset_index(drop=True)
 
 
 def _table(matching: pd.DataFrame, ticked: Collection[str]) -> list[str]:
     """Show the runs, the newest first. Returns the ids of the ticked ones. ticked: those of the address."""
-    # Runs of other kinds lack the containers' figures.
-    columns = [column for column in _COLUMNS if column in matching and matching[column].notna().any()]
+    listed = matching["kind"].unique()
+    own = next((kind for kind in kinds.KINDS if list(listed) == [kind.name]), None)
+    metrics = {metric.key: metric for metric in own.metrics()} if own else {}
+    wanted = _COLUMNS.get(own.name, tuple(metrics)[:6]) if own else ()
+    columns = [key for key in wanted if key in matching and matching[key].notna().any()]
     currencies = sorted(set(matching["currency"][matching["cost"].notna()])) if "cost" in columns else []
     columns += ["currency"] * (len(currencies) > 1)
-    frame = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
+    about = ["name", *(["kind"] if len(listed) > 1 else []), "policy", "seed", "created_at"]
+    frame = matching[[*about, *columns, "id"]].assign(
         created_at=pd.to_datetime(matching["created_at"]), policy=matching["policy"].map(title)
     )
+    if len(listed) > 1:
+        frame["kind"] = frame["kind"].map(_kind_title)
     config = {
         "name": st.column_config.TextColumn("Name"),
+        "kind": st.column_config.TextColumn("Kind"),
         "policy": st.column_config.TextColumn("Policy"),
         "seed": st.column_config.NumberColumn("Seed"),
         "created_at": st.column_config.DatetimeColumn("Made at (UTC)", format="YYYY-MM-DD HH:mm:ss"),
         "currency": st.column_config.TextColumn("Currency"),
         "id": st.column_config.TextColumn("Run id"),
     }
-    for metric in METRICS:
-        if metric.key in _COLUMNS:
-            share = metric.key.endswith("_share")
+    for key in columns:
+        if (metric := metrics.get(key)) is not None:
             unit = "/".join(currencies) if metric.unit == "currency" else metric.unit
-            config[metric.key] = st.column_config.NumberColumn(
+            config[key] = st.column_config.NumberColumn(
                 metric.title + (f" ({unit})" if unit not in ("", "1") else ""),
-                format="percent" if share else f"%.{metric.decimals}f",
+                format="percent" if key.endswith("_share") else f"%.{metric.decimals}f",
                 help=metric.definition,
             )
     rows_ticked = [row for row, run_id in enumerate(matching["id"]) if run_id in ticked]

@@ -1,13 +1,17 @@
 """The pages: what they show at an address, and what they make of what is entered."""
 
+import shutil
+
 import pyarrow as pa
 import pytest
 import streamlit as st
 from streamlit.util import calc_hash
 
+from lab.ask.scenario import build
 from lab.charts.report import all_charts
 from lab.explorer import session
 from lab.explorer.job import Job
+from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from tests.lab.sample_traces import whatif
 from tests.patience import PATIENCE_S
@@ -313,6 +317,23 @@ def test_the_runs_can_be_filtered_by_text_and_policy(open_runs):
     assert "2 of 4 runs" in texts(app)
 
 
+def test_runs_of_one_kind_have_its_figures(open_runs, stored, monkeypatch, tmp_path):
+    shutil.copytree(stored[0].root, tmp_path / "store")
+    fleet = {"fleet": {"gpus": 64, "days": 2.0}}
+    asked = build({"name": "fleet", "fabric": fleet, "policies": ["thorn"], "seeds": [0]})
+    run_scenario(asked, RunStore(tmp_path / "store"))
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path / "store"))
+    app = open_runs()
+    assert "Choose one kind to see its figures" in texts(app)
+    assert set(app.dataframe[0].value["kind"]) == {"Containers", "Fabric"}
+    assert "mean_reserved_cores" not in app.dataframe[0].value
+    app.multiselect(key="runs_kinds").set_value(["fabric"]).run()
+    assert not app.exception
+    assert "1 of 5 runs" in texts(app)
+    assert "effective_share" in app.dataframe[0].value
+    assert app.multiselect(key="runs_policies").options == ["Thorn"]
+
+
 def test_ticked_runs_stay_ticked_under_another_filter_and_behind_another_page(open_app, stored):
     escra = next(run.id for run in stored[1] if "-escra-" in run.id)
     app = open_app("runs", runs=[escra])
@@ -335,8 +356,6 @@ def test_an_empty_store_says_how_to_fill_it(open_runs, monkeypatch, tmp_path):
 
 
 def test_a_damaged_run_is_named_and_does_not_hide_the_others(open_runs, stored, monkeypatch, tmp_path):
-    import shutil
-
     shutil.copytree(stored[0].root, tmp_path / "store")
     (tmp_path / "store" / stored[1][0].id / "manifest.json").write_text("{")
     monkeypatch.setenv("TWINBED_STORE", str(tmp_path / "store"))
