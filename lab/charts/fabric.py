@@ -111,14 +111,16 @@ def fleets(frame: pd.DataFrame, colors: Mapping[str, str]) -> tuple[alt.Chart, .
 
 def lost_shares(looks: Sequence[Shown], causes: Mapping[str, str]) -> Iterator[Figure]:
     """Yield the chart of the shares of their GPU-hours that fleets lost. causes: title of each metric that
-    is a part of the lost GPU-hours. A fleet without a plan has only their sum.
+    is a part of the lost GPU-hours. A fleet without a plan has its spares and the rest.
     """
     rows = []
     for look in looks:
         hours = look.run.metrics
         whole = hours["lost_gpu_h"] + hours["productive_gpu_h"]
-        for key, title in (causes if np.isfinite(hours["rework_gpu_h"]) else _LOST).items():
-            rows.append({"title": look.title, "cause": title, "share": hours[key] / whole})
+        known = {title: hours[key] for key, title in causes.items() if np.isfinite(hours[key])}
+        rest = hours["lost_gpu_h"] - sum(known.values())
+        for title, lost in (known if len(known) == len(causes) else known | {_REST: rest}).items():
+            rows.append({"title": look.title, "cause": title, "share": lost / whole})
     frame, titles = pd.DataFrame(rows), [look.title for look in looks]
     yield Figure(
         "Lost GPU-hours by cause",
@@ -134,7 +136,7 @@ def lost_shares(looks: Sequence[Shown], causes: Mapping[str, str]) -> Iterator[F
     )
 
 
-_LOST = {"lost_gpu_h": "lost"}
+_REST = "saves, stalls, restarts and work that was lost"
 _WIDTH = 900
 _STRETCHES = 300
 _HELD_UP = 1.2

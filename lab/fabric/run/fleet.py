@@ -47,12 +47,13 @@ def measure(world: World, asked: FleetInput) -> Measured:
         return planned.measure(world, asked, asked.plan)
     spec = _spec(world, asked)
     out = simulate(spec, world.measure)
-    all_h = (out.gpus + asked.spares * _GPUS_PER_HOST) * spec.duration_s / 3600
-    lost_h = all_h - out.kept_gpu_hours
+    spare_h = asked.spares * _GPUS_PER_HOST * spec.duration_s / 3600
+    lost_h = spare_h + out.gpus * spec.duration_s / 3600 - out.kept_gpu_hours
     at_edge = np.array([cause.kind is not None for cause in spec.causes])
     metrics = {
         "effective_share": out.effective_ratio,
         "productive_gpu_h": out.kept_gpu_hours,
+        "idle_spare_gpu_h": spare_h,
         "lost_gpu_h": lost_h,
         "lost_cost": lost_h * asked.price_gpu_hour,
         "deaths": float(out.deaths),

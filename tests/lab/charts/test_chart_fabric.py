@@ -22,8 +22,9 @@ def test_the_steps_are_of_the_first_fault_that_something_waited_for(held_up_s, b
 def test_a_fleet_s_causes_add_up_to_what_it_lost():
     planned = dict.fromkeys(LOST, 0.0) | {"rework_gpu_h": 30.0, "queue_gpu_h": 20.0}
     planned |= {"productive_gpu_h": 150.0, "lost_gpu_h": 50.0}
-    whole = {"productive_gpu_h": 40.0, "lost_gpu_h": 10.0, "rework_gpu_h": math.nan}
-    perfect = whole | {"lost_gpu_h": 0.0}
+    whole = dict.fromkeys(LOST, math.nan) | {"productive_gpu_h": 40.0, "lost_gpu_h": 10.0}
+    whole["idle_spare_gpu_h"] = 4.0
+    perfect = whole | {"lost_gpu_h": 0.0, "idle_spare_gpu_h": 0.0}
     looks = [
         SimpleNamespace(title=title, run=SimpleNamespace(metrics=metrics))
         for title, metrics in (("planned", planned), ("whole", whole), ("perfect", perfect))
@@ -33,7 +34,8 @@ def test_a_fleet_s_causes_add_up_to_what_it_lost():
     assert shares[shares > 0].round(9).to_dict() == {
         ("planned", LOST["rework_gpu_h"]): 0.15,
         ("planned", LOST["queue_gpu_h"]): 0.1,
-        ("whole", "lost"): 0.2,
+        ("whole", LOST["idle_spare_gpu_h"]): 0.08,
+        ("whole", "saves, stalls, restarts and work that was lost"): 0.12,
     }
 
 

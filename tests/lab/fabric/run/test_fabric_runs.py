@@ -303,6 +303,7 @@ def test_a_fleet_is_shown_with_the_spare_hosts_that_it_pays_for(tmp_path):
     about = "16 GPUs and 64 spare hosts of 8 for 1 day, faults as in Llama 3's fleet"
     assert run.manifest["about"] == about
     assert run.metrics["lost_gpu_h"] + run.metrics["productive_gpu_h"] == pytest.approx((16 + 64 * 8) * 24)
+    assert run.metrics["idle_spare_gpu_h"] == pytest.approx(64 * 8 * 24)
 
 
 def test_two_uplinks_spare_a_fleet_the_deaths_by_cables(tmp_path):
