@@ -93,6 +93,19 @@ def test_a_run_is_a_timeline_of_what_was_held_and_offered(tmp_path):
     ]
 
 
+FURTHER = SMALL["cloud"]["zones"] | {"c": {"region": "east", "type": "gpu", "spot_usd_h": 2.0}}
+
+
+@pytest.mark.parametrize("change", [{"job": {"hours": 3.0, "deadline_hours": 50.0}}, {"zones": FURTHER}])
+def test_a_later_deadline_and_a_further_zone_leave_the_market_as_it_was(change):
+    calibration = expand(small())[0].calibration
+    first, other = (drawn(cloud_of(small(some)), 3, calibration).market.zones for some in ({}, change))
+    for zone, same in zip(first, other, strict=False):
+        for short, long in ((zone.available, same.available), (zone.spot_usd_h, same.spot_usd_h)):
+            assert np.array_equal(short.t_s, long.t_s[: short.t_s.size])
+            assert np.array_equal(short.value, long.value[: short.t_s.size])
+
+
 def test_a_market_is_drawn_from_its_seed_in_whole_minutes():
     asked, calibration = cloud_of(small()), expand(small())[0].calibration
     first, same, other = (drawn(asked, seed, calibration).market for seed in (3, 3, 4))
