@@ -69,6 +69,7 @@ def test_the_chart_of_offers_shows_a_zone_where_it_has_machines_enough(tmp_path)
     runs = run_scenario(small({"trace": str(path), "job": job}, policies=["greedy"]), RunStore(tmp_path))
     offers = next(iter(charts(runs))).chart.data
     assert set(offers["available"]) == {2.0, 3.0}
+    assert "drawn" not in runs[0].manifest["spec"]["cloud"]  # it has no effect with a trace
 
 
 def test_a_job_of_several_machines_is_as_one_machine_s_with_a_part_of_its_checkpoint(tmp_path):
