@@ -133,8 +133,8 @@ def _of_shard(swept: Swept) -> list[str]:
     if plan.shard.count == 1 or not lacking:
         return []
     return [
-        f"Shard {plan.shard.number + 1} of {plan.shard.count}: the means lack {lacking:,} of {every:,} values, "
-        "which other shards have not stored here, which failed there, or which --until left out."
+        f"Shard {plan.shard.number + 1} of {plan.shard.count}: the means lack {lacking:,} of {every:,} "
+        "values, which other shards have not stored here, which failed there, or which --until left out."
     ]
 
 
