@@ -44,20 +44,23 @@ def charts(runs: Sequence[Run]) -> Iterator[Figure]:
 
 
 def over_all(looks: Sequence[Shown]) -> Iterator[Figure]:
-    """Yield the charts: the market and the courses of the first seed's runs, and the cost of all."""
+    """Yield the charts: the markets and the courses of the first seed's runs, and the cost of all."""
     seed = looks[0].run.seed
     same = [look for look in looks if look.run.seed == seed]
-    end_h = max(float(look.run.frame("market", ["end_s"])["end_s"].max()) for look in same) / 3600
+    markets = _markets(same)
+    end_h = max(_end_s(offers) for *_, offers in markets) / 3600
     time = alt.X("begin_h:Q", title="Time (h)", scale=alt.Scale(domain=[0, end_h], nice=False))
-    yield Figure(
-        f"What the zones offer (seed {seed})",
-        "A bar shows when a zone has enough machines. The darker it is, the dearer they are.",
-        _offers(same[0].run, time),
-    )
+    for machines, names, offers in markets:
+        whose = f" to {'; '.join(names)}" if len(markets) > 1 else ""
+        yield Figure(
+            f"What the zones offer{whose} (seed {seed})",
+            "A bar shows when a zone has enough machines. The darker it is, the dearer they are.",
+            _offers(offers, machines, time),
+        )
     yield Figure(
         f"What the job holds and does (seed {seed})",
-        "Each row is a run, which works on spot or on demand. A cross marks machines that were taken away; "
-        "the work since the last save was lost.",
+        "Each row is a run, which works on spot or on demand. A cross marks machines that were taken away "
+        "before the job could save: the work since the last save was lost.",
         _courses(same, time),
     )
     yield Figure(
@@ -67,9 +70,30 @@ def over_all(looks: Sequence[Shown]) -> Iterator[Figure]:
     )
 
 
-def _offers(run: Run, time: alt.X) -> alt.Chart:
-    frame = _hours(run.frame("market"))
-    there = frame[frame["available"] >= run.manifest["spec"]["cloud"]["job"]["machines"]]
+def _markets(looks: Sequence[Shown]) -> list[tuple[int, list[str], pd.DataFrame]]:
+    """Return for each different market the machines of the job, the titles of its runs, and its offers.
+
+    Markets are alike if they are so until the first of them ends: a later deadline shows more of the same.
+    """
+    frames = [look.run.frame("market") for look in looks]
+    first_s = min(_end_s(frame) for frame in frames)
+    known: dict[tuple[int, str], tuple[list[str], pd.DataFrame]] = {}
+    for look, frame in zip(looks, frames, strict=True):
+        begun = frame[frame["begin_s"] < first_s]
+        begun = begun.assign(end_s=begun["end_s"].clip(upper=first_s))
+        key = look.run.manifest["spec"]["cloud"]["job"]["machines"], begun.to_csv(index=False)
+        names, longest = known.get(key, ([], frame))
+        known[key] = [*names, look.title], max(longest, frame, key=_end_s)
+    return [(machines, *told) for (machines, _), told in known.items()]
+
+
+def _end_s(offers: pd.DataFrame) -> float:
+    return float(offers["end_s"].max())
+
+
+def _offers(offers: pd.DataFrame, machines: int, time: alt.X) -> alt.Chart:
+    frame = _hours(offers)
+    there = frame[frame["available"] >= machines]
     return (
         alt.Chart(there, height=38 * frame["zone"].nunique() + 130, width=_WIDTH)
         .mark_bar(clip=True)

@@ -7,7 +7,9 @@ or storing updates (lab.cloud.input.price_list).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -104,17 +106,17 @@ def history(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Show every price of a type with the day from which it holds, the newest first."""
+    """Show every price of a type with the day from which it holds: by region and market, the newest first."""
     from lab.cloud.input.price_list import in_use
 
     prices = in_use(catalogue)
     cloud, name = prices.provider_of(name)
     rows = _of(prices.prices, provider=cloud, name=name, region=region, market=market)
     # A source is a sentence, and few rows have one of their own. Nearly all rows are sold.
-    where = (Column("place", "cloud/region"),) if form is Format.TABLE else _LIST[1:3]
+    where = (Column("place", "cloud/region"),) if form is Format.TABLE else _LIST[:3]
     keys = ["provider", "region", "market", "as_of"]
     order = rows.sort_values(keys, ascending=[True, True, True, False], kind="stable")
-    _show(order, (*where, *(_PRICE[:-2] if form is Format.TABLE else _PRICE)), top, form)
+    _show(order, (*where, *(_PRICE[:-2] if form is Format.TABLE else _PRICE)), top, form, {"type": name})
 
 
 @app.command()
@@ -181,7 +183,13 @@ def _span(text: str, option: str) -> tuple[float, float]:
     return least, most
 
 
-def _show(rows: pd.DataFrame, columns: tuple[Column, ...], top: int | None, form: Format) -> None:
+def _show(
+    rows: pd.DataFrame,
+    columns: tuple[Column, ...],
+    top: int | None,
+    form: Format,
+    facts: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     from traces.catalogue.table import listings
 
     most = top or (_SHOWN if form is Format.TABLE else None)
@@ -210,4 +218,4 @@ def _show(rows: pd.DataFrame, columns: tuple[Column, ...], top: int | None, form
             named = ", ".join([*unsold][:_NAMED]) + ", …" * (len(unsold) > _NAMED)
             notes += (f"Not sold: {named}. Such a price may lack the GPU.",)
         notes += tuple(f"Source: {source}." for source in sorted({str(row["source"]) for row in records}))
-    emit(Result(columns, records, notes=notes), form)
+    emit(Result(columns, records, facts, notes=notes), form)

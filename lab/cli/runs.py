@@ -272,8 +272,8 @@ def prune(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Remove runs to make room, leftovers of dead writers, and notes of sweeps and tunings whose runs are
-    gone. Without options, no run is removed.
+    """Remove runs to make room, leftovers of dead writers, and, in a folder, notes of sweeps and tunings
+    whose runs are gone. Without options, no run is removed.
 
     With both --keep and --older, a run is removed if it is old and not among the newest.
     """

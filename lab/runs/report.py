@@ -33,15 +33,17 @@ def document(runs: Sequence[Run]) -> str:
     title = head["title"] if head["title"] and len(names) == 1 else ", ".join(names)
     legend = Markup('<p class="legend">{}</p>').format(result.legend) if result.legend else Markup()
     remarks, notes, parameters = kind.remarks(runs), kind.notes(runs), _parameters(runs)
+    drawn = _one_per_label(runs)
     body = [
         Markup("<h1>{}</h1>").format(title),
         Markup('<p class="question">{}</p>').format(head["question"]) if head["question"] else Markup(),
         facts_list(kind.facts(runs)),
         section("Comparison", table(*grid(_readable(result))) + legend),
         section("Before you trust the table", bullets(remarks, "remarks")) if remarks else Markup(),
+        _drawn(drawn, runs),
         *(
             section(chart.title, figure(chart.title, chart.caption, chart.chart))
-            for chart in kind.charts(_one_per_label(runs))
+            for chart in kind.charts(drawn)
         ),
         section("Assumptions, data and price", bullets(notes, "notes")) if notes else Markup(),
         section("Parameters of the policies", parameters) if parameters else Markup(),
@@ -79,6 +81,16 @@ def _one_per_label(runs: Sequence[Run]) -> list[Run]:
         groups.setdefault(label, []).append(run)
     common = set.intersection(*({run.seed for run in group} for group in groups.values()))
     return [min(group, key=lambda run: (run.seed not in common, run.seed)) for group in groups.values()]
+
+
+def _drawn(drawn: Sequence[Run], runs: Sequence[Run]) -> Markup:
+    """Return which runs the charts leave out."""
+    if len(drawn) == len(runs):
+        return Markup()
+    seeds = sorted({run.seed for run in drawn})
+    which = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+    text = "The charts are of {} of the {} runs, of {} alone. The comparison is of all."
+    return Markup('<p class="legend">' + text + "</p>").format(len(drawn), len(runs), which)
 
 
 def _parameters(runs: Sequence[Run]) -> Markup:

@@ -24,8 +24,8 @@ from twinbed.writing import write_bytes, write_whole
 
 _METRICS = 4
 """Number of metrics in the table unless others are requested: more do not fit beside the keys."""
-_FAILURES = 10
-"""Failures that the table's notes show. The store's table has all."""
+_FAILURES, _SEEDS = 10, 5
+"""Failures that the table's notes show, and seeds of each. The store's table has all."""
 
 
 def currency_of(scenario: Scenario) -> str:
@@ -79,7 +79,7 @@ def result(swept: Swept, metrics: Sequence[Metric], watched: Sequence[Metric] = 
     facts: dict[str, Any] = {
         "sweep": swept.plan.id,
         "points": len(swept.plan.points),
-        "runs": len(swept.frame),
+        "runs": int(swept.frame["run"].nunique()),
     }
     if swept.left_out:
         facts["units left out by the stop rule"] = swept.left_out
@@ -102,7 +102,7 @@ def result(swept: Swept, metrics: Sequence[Metric], watched: Sequence[Metric] = 
         )
     bounded = any(row.get(censored_key(metric.key)) for row in rows for metric in metrics)
     bounds = [BOUNDS] if bounded else []
-    notes = (*_failures(swept), *blind, INTERVALS, *partial(groups, metrics), *bounds)
+    notes = (*_failures(swept), *_of_shard(swept), *blind, INTERVALS, *partial(groups, metrics), *bounds)
     return Result(tuple(columns), rows, facts, "", notes)
 
 
@@ -125,11 +125,29 @@ def check_ending(path: Path) -> None:
         raise ScenarioError(f"--out {path}: the name must end in .parquet or .csv")
 
 
+def _of_shard(swept: Swept) -> list[str]:
+    """Return what the table lacks because other machines make it."""
+    plan = swept.plan
+    every = len(plan.cells) * len(plan.seeds)
+    lacking = every - len(swept.frame) - len(swept.failures)
+    if plan.shard.count == 1 or not lacking:
+        return []
+    return [
+        f"Shard {plan.shard.number + 1} of {plan.shard.count}: the means lack {lacking:,} of {every:,} "
+        "values, which other shards have not stored here, which failed there, or which --until left out."
+    ]
+
+
 def _failures(swept: Swept) -> list[str]:
+    """Return a line for each policy of a point and each reason, with the seeds."""
+    keys = [*swept.plan.keys, "policy"]
     lines = []
-    for row in swept.failures.head(_FAILURES).to_dict("records"):
-        where = " ".join(f"{key}={value}" for key, value in row.items() if key != "reason")
-        lines.append(f"Failed: {where}: {row['reason']}")
-    if len(swept.failures) > _FAILURES:
-        lines.append(f"Failed: {len(swept.failures) - _FAILURES} more; failures.csv of the sweep has all.")
+    for (*labels, reason), group in swept.failures.groupby([*keys, "reason"], sort=False):
+        where = " ".join(map("{}={}".format, keys, labels))
+        seeds = group["seed"].sort_values().astype(str).tolist()
+        more = f" and {len(seeds) - _SEEDS} more" if len(seeds) > _SEEDS else ""
+        lines.append(f"Failed: {where} seed={','.join(seeds[:_SEEDS])}{more}: {reason}")
+    if len(lines) > _FAILURES:
+        file = f".sweeps/{swept.plan.id}/failures{swept.plan.shard.name}.csv"
+        lines[_FAILURES:] = [f"Failed: {len(lines) - _FAILURES} more; {file} in the store has all."]
     return lines

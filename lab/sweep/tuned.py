@@ -51,11 +51,13 @@ def result(
     for trial in shown:
         row: dict[str, Any] = {"trial": trial.number, **trial.values}
         row["what"] = _what(question, trial, best, front)
+        row["seeds"] = max((values.size for values in trial.figures.values()), default=0)
         for metric in metrics:
             values = trial.figures.get(metric.key, np.empty(0))
             row[metric.key], row[f"{metric.key}_ci95"] = mean_ci95(values) if values.size else (math.nan,) * 2
         rows.append(row)
     columns = [Column("trial", "Trial"), Column("what", "")]
+    columns += [Column("seeds", "Seeds")] if everything else []
     columns += [Column(entry.key, entry.key) for entry in question.over]
     currency = currency_of(question.scenario)
     columns += [column(metric, currency, repeated=True) for metric in metrics]

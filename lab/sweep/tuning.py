@@ -77,7 +77,7 @@ class Range:
         if key in (*_NO_SETTINGS, *kinds.words()):
             raise ScenarioError(
                 f"{where}: {key} is no setting; give a key that changes what a run does, such as a policy's "
-                "parameter (twinbed policies explain NAME)"
+                "parameter (twinbed policies show NAME)"
             )
         if "," in values:
             choices = guard.parse(f"[{values}]", where)

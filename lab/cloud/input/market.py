@@ -5,9 +5,16 @@ For: the `cloud` section of a scenario file. Not for: drawing a market (lab.clou
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from control.market import POLICIES
 from lab.ask.scenario import PolicyText, Scenario, policies_by_default
@@ -129,6 +136,14 @@ class CloudInput(Section):
                 f"times, more than {MOST_CHANGES:,}; give a shorter deadline, or longer times in `drawn`"
             )
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_effect(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what has no effect with a trace, so that no run states it as its condition."""
+        fields: dict[str, Any] = dumped(self)
+        if self.trace is not None:
+            fields.pop("drawn", None)
+        return fields
 
 
 class CloudScenario(Scenario):

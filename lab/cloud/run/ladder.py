@@ -24,6 +24,7 @@ from traces.readers.prices import LEAST_SPOT_SHARE
 from twin.cloud.gpus import SPEEDS, relative_speed
 from twin.cloud.ladder import Ride, play
 from twinbed import ScenarioError, TraceError
+from twinbed.text import nearest
 
 _TYPE = ["provider", "name", "region"]
 
@@ -130,11 +131,15 @@ def collect(prices: pd.DataFrame, asked: LadderQuestion) -> Offers:
         raise ScenarioError(f"--market {asked.market}: the prices are {', '.join(markets)}; give one")
     reference = relative_speed(asked.gpu)
     speeds = asked.speeds or {gpu: relative_speed(gpu) / reference for gpu in SPEEDS}
+    home = "/".join(asked.home)
     taken = prices[(prices["gpus"] > 0) & prices["gpu_model"].isin(list(speeds))]
     places = taken["provider"].astype(str) + "/" + taken["region"].astype(str)
-    taken = taken[places.str.startswith(asked.where) | (places == "/".join(asked.home))]
+    taken = taken[places.str.startswith(asked.where) | (places == home)]
     known = prices[["provider", "region"]].drop_duplicates()
     everywhere = known["provider"].astype(str) + "/" + known["region"].astype(str)
+    if len(taken) and home not in set(everywhere):
+        near = nearest(home, sorted(set(everywhere)), "see twinbed prices list")
+        raise ScenarioError(f"--home {home}: no price is of that place; {near}")
     for begin in asked.where:
         if len(taken) and not everywhere.str.startswith(begin).any():
             raise ScenarioError(f"--where {begin}: no CLOUD/REGION begins so; see twinbed prices list")
@@ -250,12 +255,18 @@ _LEGEND = "before, now: price of an hour of work there and here; saves: until th
 def table(answer: Sequence[Row], market: Offers, asked: LadderQuestion, *, moves: bool, jobs: bool) -> Result:
     """Return the answer as a table. moves: a line for every stay; jobs: the rows are a collection."""
     if moves:
-        records = [stay for row in answer if row.ride for stay in _stays(row.label, row.ride, market)]
+        records = [
+            stay
+            for row in answer
+            for stay in (
+                _stays(row.label, row.ride, market) if row.ride else [_record(row, math.nan, market)]
+            )
+        ]
     else:
         records = [_record(row, answer[0].cost_usd, market) for row in answer]
-    facts: dict[str, str | int] = {"home": "/".join(asked.home), "offers": len(market.offers)}
+    facts: dict[str, str | float] = {"home": "/".join(asked.home), "offers": len(market.offers)}
     if jobs:
-        facts["paid"] = f"{sum(row.cost_usd for row in answer if row.ride):.2f} $"
+        facts["paid ($)"] = round(sum(row.cost_usd for row in answer if row.ride), 2)
     columns, legend = _STAYS if moves else _JOBS if jobs else _STEPS, _LEGEND if moves else ""
     return Result(columns, tuple(records), facts, legend, tuple(_notes(answer, market, asked)))
 

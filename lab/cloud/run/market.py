@@ -102,17 +102,17 @@ def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
         )
     except ScenarioError as error:
         raise ScenarioError(f"cloud.job.deadline_hours: {error}") from None
-    random = np.random.default_rng(np.random.SeedSequence(seed))
+    root = np.random.SeedSequence(seed)
     if asked.trace is None:
         series = {
-            name: _drawn(asked.drawn, zone, asked, terms.deadline_s * _BEYOND, random)
-            for name, zone in asked.zones.items()
+            name: _drawn(asked.drawn, zone, asked, terms.deadline_s * _BEYOND, own)
+            for (name, zone), own in zip(asked.zones.items(), root.spawn(len(zones)), strict=True)
         }
         inputs: tuple[dict[str, str], ...] = ()
         digest = ""
     else:
         path = Path(asked.trace)
-        series = _cut(asked, path, terms.deadline_s, random)
+        series = _cut(asked, path, terms.deadline_s, np.random.default_rng(root))
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         inputs = ({"role": "market", "source": path.name, "sha256": digest},)
     sold = tuple(
@@ -145,21 +145,25 @@ def timing_of(asked: CloudInput, calibration: Calibration) -> Timing:
 
 
 def _drawn(
-    drawn: DrawnInput, zone: ZoneInput, asked: CloudInput, length_s: float, random: np.random.Generator
+    drawn: DrawnInput, zone: ZoneInput, asked: CloudInput, length_s: float, own: np.random.SeedSequence
 ) -> tuple[Levels, Levels]:
-    """Return number of available machines and price, US$/h, of a zone over length_s seconds."""
-    there = bool(random.random() < drawn.up_h / (drawn.up_h + drawn.down_h))
+    """Return number of available machines and price, US$/h, of a zone over length_s seconds.
+
+    A longer series begins like a shorter one, so that runs with other deadlines meet the same market.
+    """
+    spells, changing = map(np.random.default_rng, own.spawn(2))
+    there = bool(spells.random() < drawn.up_h / (drawn.up_h + drawn.down_h))
     at_s, times, values = 0.0, [], []
     while at_s < length_s:
         times.append(at_s)
         values.append(float(asked.job.machines * there))
         mean_s = (drawn.up_h if there else drawn.down_h) * HOUR_S
-        factor = math.exp(drawn.spread * random.standard_normal() - drawn.spread**2 / 2)
+        factor = math.exp(drawn.spread * spells.standard_normal() - drawn.spread**2 / 2)
         at_s += max(round(mean_s * factor / MINUTE_S), 1) * MINUTE_S
         there = not there
     step_s = max(round(drawn.price_every_h * HOUR_S / MINUTE_S), 1) * MINUTE_S
     moments = np.arange(math.ceil(length_s / step_s) + 1) * step_s
-    changes = drawn.price_step * random.standard_normal(moments.size)
+    changes = drawn.price_step * changing.standard_normal(moments.size)
     changes[0] = 0.0
     base, highest = zone.spot_usd_h, asked.types[zone.type].on_demand_usd_h
     low, high = min(_LEAST_SHARE * highest, base), max(highest, base)

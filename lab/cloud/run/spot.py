@@ -109,7 +109,7 @@ def _named(text: str, terms: Terms) -> tuple[str, Policy]:
 
 def _row(name: str, result: Played, terms: Terms, least: float) -> Compared:
     reason = result.reason[result.reason != DONE]
-    count = np.bincount(reason, minlength=len(REASONS)) / reason.size
+    count = np.bincount(reason, minlength=len(REASONS)) / max(reason.size, 1)
     common = [int(place) for place in np.argsort(-count, kind="stable")[:3] if count[place] > 0]
     cost = float(result.cost_usd.mean())
     return Compared(

@@ -37,6 +37,25 @@ def test_what_a_page_shows_exists(page: Path) -> None:
     assert [words for words in commands(page) if unknown(words)] == []
 
 
+def test_what_an_error_or_a_help_names_exists() -> None:
+    groups = {
+        name: group.commands
+        for name, group in typer.main.get_command(app).commands.items()
+        if hasattr(group, "commands")
+    }
+    named = re.compile(rf"twinbed ({'|'.join(groups)}) ([a-z-]+)")
+    rooms = ("lab", "control", "traces", "twin", "testbed", "kernel", "twinbed")
+    files = [file for room in rooms for file in (ROOT / room).rglob("*.py")]
+    texts = {file: file.read_text(encoding="utf-8") for file in files}
+    wrong = {
+        (file.name, group, verb)
+        for file, text in texts.items()
+        for group, verb in named.findall(text)
+        if verb not in groups[group]
+    }
+    assert wrong == set()
+
+
 def test_a_verb_or_option_that_is_not_there_is_found() -> None:
     assert unknown(["whatif", "x", "--polcy", "escra"]) == "--polcy"
     assert unknown(["runs", "lst"]) == "runs lst"

@@ -71,7 +71,7 @@ def test_the_history_of_a_type_is_dated(capsys):
     assert len(days) > 1
     assert days == sorted(days, reverse=True)
     assert call(["prices", "history", "g2-standard-4", *options[:-1], "csv"]) == 0
-    assert "\ngcp,us-central1,spot," in capsys.readouterr().out
+    assert "\ng2-standard-4,gcp,us-central1,spot," in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,14 @@ def test_a_gpu_that_no_price_has_is_refused_with_those_that_have_one(twinbed):
     assert ended.code == 2
     assert "--gpu B9000: no price there; the catalogue has " in ended.err
     assert "NVIDIA T4" in ended.err
+
+
+def test_the_history_names_its_type_in_every_format(capsys):
+    verb = ["prices", "history", "gcp/n1-standard-4", "--top", "2"]
+    assert call([*verb, "--format", "json"]) == 0
+    assert {row["type"] for row in json.loads(capsys.readouterr().out)["rows"]} == {"n1-standard-4"}
+    assert call(verb) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "type  n1-standard-4"
 
 
 def test_the_history_takes_a_type_with_its_provider(capsys):

@@ -69,6 +69,7 @@ def test_the_chart_of_offers_shows_a_zone_where_it_has_machines_enough(tmp_path)
     runs = run_scenario(small({"trace": str(path), "job": job}, policies=["greedy"]), RunStore(tmp_path))
     offers = next(iter(charts(runs))).chart.data
     assert set(offers["available"]) == {2.0, 3.0}
+    assert "drawn" not in runs[0].manifest["spec"]["cloud"]  # it has no effect with a trace
 
 
 def test_a_job_of_several_machines_is_as_one_machine_s_with_a_part_of_its_checkpoint(tmp_path):
@@ -91,6 +92,19 @@ def test_a_run_is_a_timeline_of_what_was_held_and_offered(tmp_path):
     assert [(counter.process, counter.unit) for counter in offered] == [
         (f"zone {zone}", unit) for zone in "ab" for unit in ("machines", "USD/h")
     ]
+
+
+FURTHER = SMALL["cloud"]["zones"] | {"c": {"region": "east", "type": "gpu", "spot_usd_h": 2.0}}
+
+
+@pytest.mark.parametrize("change", [{"job": {"hours": 3.0, "deadline_hours": 50.0}}, {"zones": FURTHER}])
+def test_a_later_deadline_and_a_further_zone_leave_the_market_as_it_was(change):
+    calibration = expand(small())[0].calibration
+    first, other = (drawn(cloud_of(small(some)), 3, calibration).market.zones for some in ({}, change))
+    for zone, same in zip(first, other, strict=False):
+        for short, long in ((zone.available, same.available), (zone.spot_usd_h, same.spot_usd_h)):
+            assert np.array_equal(short.t_s, long.t_s[: short.t_s.size])
+            assert np.array_equal(short.value, long.value[: short.t_s.size])
 
 
 def test_a_market_is_drawn_from_its_seed_in_whole_minutes():

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from streamlit.util import calc_hash
 
+from lab.ask.scenario import with_overrides
 from lab.charts.market import over_all
 from lab.charts.palette import shown
 from lab.explorer import market_page, questions
@@ -104,6 +105,26 @@ def test_the_chart_of_costs_says_of_which_seed_it_is_unless_it_has_all(markets):
     looks = shown([markets.open(run_id) for run_id in markets.ids()])
     assert [*over_all(looks)][-1].title == "Cost"
     assert [*over_all([look for look in looks if look.run.seed == 1])][-1].title == "Cost (seed 1)"
+
+
+def test_every_different_market_is_drawn_and_says_whose_it_is(tmp_path):
+    store = RunStore(tmp_path)
+    asked = small(policies=["greedy"], seeds=[0])
+    for change in ("cloud.drawn.up_h=2", "cloud.drawn.up_h=9", "cloud.job.deadline_hours=40"):
+        run_scenario(with_overrides(asked, [change]), store)
+    looks = shown([store.open(run_id) for run_id in store.ids()])
+    titles = [figure.title for figure in over_all(looks) if figure.title.startswith("What the zones offer")]
+    assert len(titles) == 3
+    assert sum("up_h=2" in title for title in titles) == 1
+    # A later deadline shows more of the same market.
+    later = [with_overrides(asked, [f"cloud.job.deadline_hours={hours}"]) for hours in (36, 40)]
+    for scenario in later:
+        run_scenario(scenario, other := RunStore(tmp_path / "later"))
+    looks = shown([other.open(run_id) for run_id in other.ids()])
+    assert [figure.title for figure in over_all(looks)][:2] == [
+        "What the zones offer (seed 0)",
+        "What the job holds and does (seed 0)",
+    ]
 
 
 def test_a_tooltip_names_its_values_in_words_with_units(markets):

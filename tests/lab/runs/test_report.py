@@ -99,6 +99,9 @@ def test_of_several_seeds_the_table_shows_the_mean_and_the_charts_one(tmp_path):
     store = RunStore(tmp_path)
     page = document([publish(store, seed=seed) for seed in (0, 1)])
     assert "1.000 ± 0.000" in page
+    said = "The charts are of 1 of the 2 runs, of seed 0 alone. The comparison is of all."
+    assert said in page
+    assert "The charts are of" not in document([publish(store)])
 
 
 def test_the_charts_of_all_policies_are_of_the_same_seed(tmp_path, monkeypatch):

@@ -190,6 +190,34 @@ def test_shards_end_with_the_whole_table(dice, store, here):
     assert set(whole.frame["run"]) == set(swept.frame["run"])
 
 
+def test_a_shard_says_what_its_means_lack(dice, store, here):
+    made = points(dice, ["dice.throws=10,40"], None)
+    notes = []
+    for part in (1, 2):
+        swept = sweep(SweepPlan("throws", made, range(5), Shard.parse(f"{part}/2")), store, here)
+        notes.append([note for note in result(swept, chosen(swept, [])).notes if note.startswith("Shard")])
+    assert [len(some) for some in notes] == [1, 0]
+    assert notes[0][0].startswith("Shard 1 of 2: the means lack 10 of 20 values")
+
+
+def test_runs_that_points_share_count_once(dice, store, here):
+    plan = SweepPlan("throws", points(dice, ["title=a,b"], None), range(3))
+    swept = sweep(plan, store, here)
+    assert (len(swept.frame), result(swept, chosen(swept, [])).facts["runs"]) == (12, 6)
+    assert len(store.ids()) == 6
+
+
+def test_seeds_that_fail_alike_are_one_note(plan, store, here, monkeypatch):
+    def throw(spec, store):
+        raise ScenarioError("no die")
+
+    monkeypatch.setattr(dice_kind, "_throw", throw)
+    swept = sweep(plan, store, here)
+    failed = [note for note in result(swept, chosen(swept, [])).notes if note.startswith("Failed")]
+    assert len(failed) == 4
+    assert failed[0] == "Failed: dice.throws=10 policy=fair seed=0,1,2,3,4 and 1 more: no die"
+
+
 def test_a_point_with_a_narrow_interval_gets_no_more_seeds(dice, store, here):
     plan = SweepPlan("throws", points(dice, ["dice.throws=1,4000"], None), range(40))
     swept = sweep(plan, store, here, until=Until("mean_pips", 0.02))

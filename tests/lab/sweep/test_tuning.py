@@ -268,6 +268,13 @@ def test_a_script_gets_every_trial_and_what_became_of_it(question, store, here):
     assert {what[trial.number] for trial in trials if trial.pruned} <= {"stopped early"}
     assert [*what.values()].count("best") == 1
     assert "beyond a limit" in what.values()
+    # The mean of a trial that was stopped early is that of its first seeds.
+    seeds = {row["trial"]: row["seeds"] for row in shown.rows}
+    assert seeds.pop(99) == 0
+    assert {number for number, count in seeds.items() if count == FIRST_SEEDS} == {
+        trial.number for trial in trials if trial.pruned
+    }
+    assert [column.key for column in shown.columns][2] == "seeds"
 
 
 def test_a_metric_without_a_value_is_said_and_no_limit_is_blamed(question):

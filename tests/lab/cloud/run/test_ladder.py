@@ -136,7 +136,7 @@ def test_a_collection_is_admitted_in_order_and_what_cannot_be_is_named(table, tm
     assert "refused: its predicted cost" in rows["b"]["why"]
     assert rows["b"]["predicted_usd"] == pytest.approx(70.0, rel=1e-3)
     assert rows["c"]["cost_usd"] == pytest.approx(7.0, rel=1e-3)
-    assert answer["facts"]["paid"] == "14.00 $"
+    assert answer["facts"]["paid ($)"] == 14.0
     free = answered(capsys, "--jobs", str(jobs), "--catalogue", table)["rows"]
     assert [row["step"] for row in free if row["cost_usd"] is None] == ["late"]
 
@@ -156,6 +156,16 @@ def test_jobs_without_a_name_and_unknown_columns_are_named(text, message, table,
     jobs.write_text(text)
     assert call([*ASK, "--jobs", str(jobs), "--catalogue", table]) == 2
     assert f"{jobs}: {message}" in capsys.readouterr().err
+
+
+def test_moves_tell_of_a_step_that_cannot_be_done(table, capsys) -> None:
+    # The reference GPU needs four days and K80s longer; only a GPU at twice the speed is in time.
+    options = ("--work", "4d", "--catalogue", table, "--deadline", "3d", "--speed", "K80=0.25,L4=2")
+    rows = answered(capsys, *options, "--moves")["rows"]
+    assert [row["step"] for row in rows[:3]] == ["baseline", "gpu_type", "packed"]
+    assert all("infeasible: the deadline is after 72 h" in row["why"] for row in rows[:3])
+    assert [row["hours"] for row in rows[:3]] == [None] * 3
+    assert rows[3]["hours"] > 0
 
 
 def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, capsys) -> None:
@@ -190,6 +200,10 @@ def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, cap
         (["--work", "1d", "--speed", "L4=60,V100 16GB=90"], "V100 16GB is the reference, so its factor is 1"),
         (["--work", "1d", "--start", "soon"], "--start soon: expected a day or a moment"),
         (["--work", "1d", "--where", "ibm", "--home", "ibm/moon"], "no price fits these clouds"),
+        (
+            ["--work", "1d", "--home", "aws/us-east-9"],
+            "--home aws/us-east-9: no price is of that place; did you mean 'aws/us-east-1'?",
+        ),
         (["--work", "1d", "--move-every", "6"], "--move-every 6: expected a number and a unit"),
         (
             ["--work", "1d", "--where", "aws/,aws/mon"],

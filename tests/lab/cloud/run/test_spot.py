@@ -119,3 +119,21 @@ def test_spot_that_is_there_for_a_part_of_each_tick_is_not_counted_as_there(tmp_
     for tick, share in (("10m", "0% of the ticks of 600 s"), ("5m", "49% of the ticks of 300 s")):
         assert call([*verb, "--tick", tick, "--format", "markdown"]) == 0
         assert f"throughout {share}" in capsys.readouterr().out
+
+
+def test_a_policy_of_one_s_own_that_gives_no_reasons_is_compared_without_a_warning(tmp_path, capsys, recwarn):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import numpy as np\n"
+        "from control.market.ports import DONE, ON_DEMAND, Decision\n\n\n"
+        "class Silent:\n"
+        "    def __init__(self, terms):\n"
+        "        pass\n\n"
+        "    def on_step(self, state):\n"
+        "        jobs = state.done_s.size\n"
+        "        return Decision(np.full(jobs, ON_DEMAND), np.full(jobs, DONE))\n"
+    )
+    verb = ["spot", trace(tmp_path / "a.csv", (0, 1), (36000, 0)), "--work", "2h", "--deadline", "3h"]
+    assert call([*verb, "--policy", f"{own}:Silent", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][1]["reasons"] == ""
+    assert [warning for warning in recwarn if "divide" in str(warning.message)] == []
