@@ -97,8 +97,8 @@ def document(held: Sequence[Profiled]) -> str:
     jobs = len(list(JOBS.glob("*.yaml")))
     which = f"our {jobs} jobs" if len(held) == jobs else f"the {len(held)} measured ones of our {jobs} jobs"
     answer = (
-        f"In {which}, the interconnect takes up to {inside[0]:.0%} of the time (twin: {inside[1]:.0%}), and the network makes {WORKERS} workers up to "
-        f"{network[0]:.1f} times as slow (twin: {network[1]:.1f}).",
+        f"In {which}, the interconnect takes up to {inside[0]:.0%} of the time (twin: {inside[1]:.0%}), and "
+        f"the network makes {WORKERS} workers up to {network[0]:.1f} times as slow (twin: {network[1]:.1f}).",
         f"The median error of the twin's times is {np.median(np.abs(errors)):.1%}.",
         f"Jobs by the stall to fix first: {', '.join(f'{stall} {firsts[stall]}' for stall in Stall)}; no "
         f"stall beyond noise {firsts[None]}.",
