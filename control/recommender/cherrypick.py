@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import qmc
+import scipy
 
 from control.jobs import Objective, Real, Whole
 from control.recommender import physics
@@ -144,7 +144,7 @@ def _spread(request: Request, seed: int) -> Whole:
     """Return the candidates nearest to the first points of a scrambled Sobol' sequence."""
     x = features(request.candidates).values
     unit = (x - x.min(axis=0)) / np.maximum(np.ptp(x, axis=0), 1e-12)
-    points = qmc.Sobol(x.shape[1], rng=np.random.default_rng(seed)).random(4)
+    points = scipy.stats.qmc.Sobol(x.shape[1], rng=np.random.default_rng(seed)).random(4)
     chosen: list[int] = []
     left = untried(request, request.observed)
     for point in points[:FIRST_TRIALS]:

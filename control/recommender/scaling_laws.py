@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
+import scipy
 from scipy.special import expit
-from scipy.stats import qmc
 
 from control.jobs import Candidates, Real, Whole
 
@@ -99,7 +99,7 @@ def sample(candidates: Candidates, count: int) -> Laws:
 
     The memory need is log-uniform over the range of the candidates' memory.
     """
-    u = qmc.Sobol(6, scramble=False).random(count)
+    u = scipy.stats.qmc.Sobol(6, scramble=False).random(count)
     memory = candidates.memory_gib * candidates.count
     known = memory[np.isfinite(memory)]
     low, high = (np.log(known.min()), np.log(known.max())) if known.size else (0.0, 1.0)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import optuna
 import pandas as pd
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from lab import kinds
 from lab.ask import guard
@@ -301,7 +301,7 @@ def _worse(question: Question, trial: Trial, rival: Trial | None) -> bool:
         return False
     if np.ptp(less) <= _ROUNDING * np.abs(less).max():
         return bool(less[0] > 0)
-    return bool(stats.ttest_1samp(less, 0.0, alternative="greater").pvalue < WORSE)
+    return bool(scipy.stats.ttest_1samp(less, 0.0, alternative="greater").pvalue < WORSE)
 
 
 def _measured(

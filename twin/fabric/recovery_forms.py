@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from twin.fabric.checkpoints import young_s
 from twin.fabric.planner import NO_PROGRESS
@@ -51,13 +51,13 @@ def _progress(lost: float) -> float:
 
 def standby_pool(machines: int) -> int:
     """Return the 99th percentile of the machines that fail in a day, ByteRobust's number of standbys."""
-    return int(stats.binom.ppf(_COVERED, machines, STANDBY_DAILY))
+    return int(scipy.stats.binom.ppf(_COVERED, machines, STANDBY_DAILY))
 
 
 def weighted_s(machines: int, time_s: Callable[[int], float]) -> float:
     """Return ByteRobust's weighted scheduling time, s. time_s: k → time to replace k machines, s."""
     counts = np.arange(1, standby_pool(machines) + 1)
-    weights = stats.binom.pmf(counts, machines, STANDBY_DAILY)
+    weights = scipy.stats.binom.pmf(counts, machines, STANDBY_DAILY)
     usual_s = sum(w * time_s(int(k)) for w, k in zip(weights / weights.sum(), counts, strict=True))
     return float(_COVERED * usual_s + (1 - _COVERED) * time_s(_CATASTROPHE))
 

@@ -14,7 +14,7 @@ from control.scheduler import settings as checked
 from control.scheduler.model import Cluster, State
 from control.scheduler.tiresias import TiresiasSettings
 from lab.check.watched_scheduler import require_possible
-from tests.control.scheduler.worlds import after, cluster, lines, permuted, state, worlds
+from tests.control.scheduler.worlds import SHORT, after, cluster, lines, permuted, state, worlds
 from twinbed import ScenarioError
 
 BLOCKING = ("fifo", "fifo-fastest", "fifo-moving", "fifo-packed", "yarn", "allox", "pollux")
@@ -29,7 +29,7 @@ every = pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=40, deadline=None)
 def test_gangs_are_whole_and_no_gpu_is_given_twice(policy: str, world: tuple[Cluster, State]) -> None:
     where, before = world
-    scheduler = make(policy, where, 0)
+    scheduler = make(policy, where, 0, SHORT)
     for _ in range(3):
         given = scheduler.on_round(before)
         require_possible(
@@ -52,7 +52,7 @@ def test_the_order_of_the_jobs_changes_nothing(policy: str, world: tuple[Cluster
     order = list(range(len(before)))
     random.shuffle(order)
     other = permuted(before, np.array(order, np.int64))
-    one, two = make(policy, where, 7), make(policy, where, 7)
+    one, two = make(policy, where, 7, SHORT), make(policy, where, 7, SHORT)
     first, second = one.on_round(before), two.on_round(other)
     if "gavel" not in policy and policy != "las":  # a programme may have several equally good solutions
         assert lines(before, first) == lines(other, second)
@@ -65,7 +65,7 @@ def test_the_order_of_the_jobs_changes_nothing(policy: str, world: tuple[Cluster
 @settings(max_examples=20, deadline=None)
 def test_the_same_seed_and_history_give_the_same_answer(policy: str, world: tuple[Cluster, State]) -> None:
     where, before = world
-    one, two = make(policy, where, 3), make(policy, where, 3)
+    one, two = make(policy, where, 3, SHORT), make(policy, where, 3, SHORT)
     for _ in range(2):
         first, second = one.on_round(before), two.on_round(before)
         assert lines(before, first) == lines(before, second)
@@ -78,7 +78,7 @@ def test_the_same_seed_and_history_give_the_same_answer(policy: str, world: tupl
 def test_no_gpu_idles_while_a_waiting_gang_fits(policy: str, world: tuple[Cluster, State]) -> None:
     where, before = world
     before = replace(before, together=np.zeros(len(before), np.bool_))
-    scheduler = make(policy, where, 0)
+    scheduler = make(policy, where, 0, SHORT)
     for _ in range(2):
         given = scheduler.on_round(before)
         waits = np.setdiff1d(np.flatnonzero(before.throughput[:, 0, 0] > 0), given.row)
@@ -93,7 +93,7 @@ def test_no_gpu_idles_while_a_waiting_gang_fits(policy: str, world: tuple[Cluste
 def test_queues_by_arrival_never_preempt(policy: str, world: tuple[Cluster, State]) -> None:
     where, before = world
     before = replace(before, up=np.ones_like(before.up))
-    scheduler = make(policy, where, 0)
+    scheduler = make(policy, where, 0, SHORT)
     given = scheduler.on_round(before)
     again = scheduler.on_round(after(before, given))
     assert lines(before, given) <= lines(before, again)
@@ -103,7 +103,7 @@ def test_queues_by_arrival_never_preempt(policy: str, world: tuple[Cluster, Stat
 def test_a_job_that_goes_on_keeps_its_servers(policy: str) -> None:
     where = cluster((0, 4), (0, 4))
     before = state(where, [4, 2])
-    scheduler = make(policy, where, 0)
+    scheduler = make(policy, where, 0, SHORT)
     given = scheduler.on_round(before)
     assert lines(before, given) == lines(before, scheduler.on_round(after(before, given)))
     assert len(given.row) == 2

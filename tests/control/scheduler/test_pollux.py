@@ -12,7 +12,7 @@ from control.scheduler import make
 from control.scheduler.model import Cluster, Elastic, State
 from control.scheduler.pollux import Pollux, PolluxSettings, fit
 from lab.check.watched_scheduler import require_possible
-from tests.control.scheduler.worlds import after, cluster, lines, permuted, state, worlds
+from tests.control.scheduler.worlds import SHORT, after, cluster, lines, permuted, state, worlds
 from twin.containers.compiled import compiled
 from twinbed import ScenarioError
 
@@ -43,7 +43,7 @@ def test_jobs_that_may_grow_have_gpus_that_are_there_and_gangs_are_whole(
     world: tuple[Cluster, State],
 ) -> None:
     where, before = world
-    scheduler = make("pollux", where, 0)
+    scheduler = make("pollux", where, 0, SHORT)
     for _ in range(3):
         plan = scheduler.on_round(before)
         require_possible(where, before, plan, mixes_types=False, elastic=True)
@@ -54,7 +54,7 @@ def test_jobs_that_may_grow_have_gpus_that_are_there_and_gangs_are_whole(
 @settings(max_examples=30, deadline=None)
 def test_with_a_loop_it_decides_the_same(world: tuple[Cluster, State]) -> None:
     where, before = world
-    plain, loop = (make("pollux", where, 3) for _ in range(2))
+    plain, loop = (make("pollux", where, 3, SHORT) for _ in range(2))
     loop.compile(lambda function: function)
     for _ in range(2):
         plan = plain.on_round(before)
@@ -78,7 +78,7 @@ def test_the_loop_is_the_same_compiled() -> None:
 def test_the_order_of_the_jobs_changes_nothing(world: tuple[Cluster, State]) -> None:
     where, before = world
     other = permuted(before, np.arange(len(before))[::-1])
-    one, two = make("pollux", where, 7), make("pollux", where, 7)
+    one, two = make("pollux", where, 7, SHORT), make("pollux", where, 7, SHORT)
     assert lines(before, one.on_round(before)) == lines(other, two.on_round(other))
 
 

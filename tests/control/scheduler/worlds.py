@@ -19,6 +19,10 @@ from control.scheduler.model import (
     State,
     Whole,
 )
+from control.scheduler.pollux import PolluxSettings
+
+SHORT = {"pollux": PolluxSettings(population=16, generations=8)}
+"""Settings under which a search is short: what holds for every plan needs no good one."""
 
 
 def cluster(
