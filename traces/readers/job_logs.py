@@ -351,7 +351,7 @@ def _log(
     waited_s = np.full(n, np.nan) if waited is None else np.array(waited, np.float64)
     early = waited_s[order] < 0
     waited_s[waited_s < 0] = np.nan
-    notes = ()
+    notes: tuple[str, ...] = ()
     if early.any():
         notes = (
             f"Jobs that began before their submission, as where a clock went back: {early.sum():,}. Their "
