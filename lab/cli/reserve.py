@@ -121,6 +121,7 @@ def reserve(
             notes=(
                 *_told(told, machines),
                 *_warnings(first.utilisation, needed_s > horizon_s, jobs.left_out),
+                *(f"{note}." for note in jobs.notes),
             ),
         ),
         form,

@@ -43,6 +43,24 @@ def test_a_plain_csv_with_and_without_its_optional_columns(tmp_path: Path) -> No
         assert (log.queue, log.model, log.types) == (["a"], ["m"], [("v100", "k80")])
 
 
+def test_a_csv_names_the_columns_that_are_not_read(tmp_path: Path) -> None:
+    log = read(tmp_path, "csv", "submit_s,weight,duration_s,gpus,queue,deadline_s\n0,2,5,2,a,900\n")
+    assert log.notes == ("Columns of the log that are not read: weight, deadline_s",)
+
+
+def test_a_start_before_the_submission_tells_of_no_wait(tmp_path: Path) -> None:
+    """sacct prints local time, and clocks go back an hour in autumn."""
+    text = SACCT.replace("T00:02:00|300", "T00:00:10|300")
+    log = read(tmp_path, "sacct", text)
+    assert log.waited_s[0] == 30
+    assert np.isnan(log.waited_s[1])
+    assert log.notes == (
+        "Jobs that began before their submission, as where a clock went back: 1. Their waits count as "
+        "unknown; print the log's times in UTC (TZ=UTC)",
+    )
+    assert read(tmp_path, "sacct", SACCT).notes == ()
+
+
 def test_the_standard_workload_format(tmp_path: Path) -> None:
     log = read(tmp_path, "swf", SWF)
     assert (log.duration_s.tolist(), log.gpus.tolist(), log.queue) == ([100.0], [4], ["2"])

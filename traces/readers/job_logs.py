@@ -42,6 +42,7 @@ class JobLog:
     types: names of the GPU types that it may have; empty: all.
     waited_s: time that it really waited, s, float64[n]; NaN if unknown.
     left_out: number of rows without GPUs or without a run time.
+    notes: what the log's reader left out of the jobs, one sentence each.
     """
 
     submit_s: Floats
@@ -52,6 +53,7 @@ class JobLog:
     types: Sequence[tuple[str, ...]]
     waited_s: Floats
     left_out: int
+    notes: tuple[str, ...] = ()
 
 
 def read_philly(path: Path) -> JobLog:
@@ -82,9 +84,11 @@ def read_alibaba(path: Path) -> JobLog:
 
 def read_csv(path: Path) -> JobLog:
     """Return the jobs of a CSV with the columns submit_s, duration_s and gpus, and optionally queue, model
-    and types (`a|b`)."""
-    needed = ("submit_s", "duration_s", "gpus")
-    extra = [name for name in ("queue", "model", "types") if name in table.header(path)]
+    and types (`a|b`). A note names its other columns."""
+    needed, texts = ("submit_s", "duration_s", "gpus"), ("queue", "model", "types")
+    names = table.header(path)
+    extra = [name for name in texts if name in names]
+    unread = [name for name in names if name not in (*needed, *texts)]
     rows = table.read_known(path, (*needed, *extra), needed, **dict.fromkeys(extra, "str"))
     part = (rows["gpus"] % 1 != 0).to_numpy()
     table.refuse(path, rows["gpus"].astype("str"), part, "a whole number")
@@ -92,7 +96,9 @@ def read_csv(path: Path) -> JobLog:
     if "types" in rows:
         types = [tuple(filter(None, map(str.strip, text.split("|")))) for text in rows["types"]]
     columns = {name: rows[name] for name in ("queue", "model") if name in rows}
-    return _log(path, rows["submit_s"], rows["duration_s"], rows["gpus"], types=types, **columns)
+    log = _log(path, rows["submit_s"], rows["duration_s"], rows["gpus"], types=types, **columns)
+    notes = (f"Columns of the log that are not read: {', '.join(unread)}",) if unread else ()
+    return replace(log, notes=(*log.notes, *notes))
 
 
 _SWF_FIELDS = 18
@@ -342,7 +348,15 @@ def _log(
         )
     queues, models = ([""] * n if cells is None else list(map(str.strip, cells)) for cells in (queue, model))
     allowed = [()] * n if types is None else list(types)
-    waited_s = np.full(n, np.nan) if waited is None else np.asarray(waited, np.float64)
+    waited_s = np.full(n, np.nan) if waited is None else np.array(waited, np.float64)
+    early = waited_s[order] < 0
+    waited_s[waited_s < 0] = np.nan
+    notes: tuple[str, ...] = ()
+    if early.any():
+        notes = (
+            f"Jobs that began before their submission, as where a clock went back: {early.sum():,}. Their "
+            "waits count as unknown; print the log's times in UTC (TZ=UTC)",
+        )
     return JobLog(
         submit_s[order] - submit_s[order[0]],
         duration_s[order],
@@ -352,4 +366,5 @@ def _log(
         [allowed[row] for row in order],
         waited_s[order],
         n - order.size,
+        notes,
     )

@@ -127,16 +127,16 @@ def passes(
     counts[UNFINISHED] = books.unfinished
     now_s, ended, told = 0.0, ENDED, 0.0
     while books.unfinished and ended == ENDED:
-        stop = 0 if progress is None else math.floor(books.until * (1 - told - 0.01))
+        stop = 0 if progress is None else max(math.floor(books.until * (1 - told - 0.01)), 0)
         samples = np.empty((_MOST_SAMPLES, 4))
         counts[SAMPLES] = 0
-        now_s, ended = events(now_s, counts, samples, max(stop, 0))
+        now_s, ended = events(now_s, counts, samples, stop)
         books.sampled(samples[: counts[SAMPLES]])
         books.unfinished = int(counts[UNFINISHED])
-        share = 1 - books.unfinished / max(books.until, 1)
-        if progress is not None and share >= told + 0.01:
-            told = share
-            progress(share)
+        # The number of jobs that ended the pass says that it is time to tell; a share may be rounded below.
+        if progress is not None and books.unfinished <= stop:
+            told = 1 - books.unfinished / books.until
+            progress(told)
     books.active = np.flatnonzero(np.isnan(books.finish[: counts[ARRIVED]]))
     books.running = held.runs[: counts[RUNS]]
     return ended, now_s

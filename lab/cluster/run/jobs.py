@@ -277,6 +277,7 @@ def _logged(asked: ClusterInput, given: LogInput, random: np.random.Generator) -
         notes.append(
             f"Rows of the log without GPUs, without a run time or not ended, left out: {log.left_out:,}"
         )
+    notes += log.notes
     if given.format == "alibaba-gpu-2023":
         notes.append("A pod with a part of a GPU counts as one with a whole GPU")
     n = submit_s.size

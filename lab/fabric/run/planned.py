@@ -96,7 +96,7 @@ def plan_of(world: World, asked: FleetInput, plan: PlanInput) -> Plan:
         duration_s=asked.days * _DAY_S,
         failures=failures,
         tiers=_with_intervals(plan, failures, asked.days * _DAY_S),
-        warm=standby_pool(nodes) if plan.warm is None else plan.warm,
+        warm=warm(plan, asked.gpus),
         cold=plan.cold,
         update_s=_at_size(size, _UPDATE_S) if plan.update_s is None else plan.update_s,
         standby_s=standby_s,
@@ -105,6 +105,11 @@ def plan_of(world: World, asked: FleetInput, plan: PlanInput) -> Plan:
         start_fails=plan.start_fails,
         updates_per_s=plan.updates_per_day / _DAY_S,
     )
+
+
+def warm(plan: PlanInput, gpus: int) -> int:
+    """Return the number of initialised standby nodes of a fleet."""
+    return standby_pool(gpus // GPUS_PER_NODE) if plan.warm is None else plan.warm
 
 
 def _at_size(size: float, known: np.ndarray) -> float:

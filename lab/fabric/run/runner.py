@@ -17,6 +17,7 @@ from lab.ask.scenario import RunSpec
 from lab.fabric import nccl
 from lab.fabric.input import MEASURES, FabricInput, FaultsInput
 from lab.fabric.metrics import METRICS
+from lab.fabric.run import planned
 from lab.fabric.run.world import Measured, World, build_world
 from lab.runs.manifest import one_by_one, store_run
 from lab.runs.metric import summary
@@ -65,7 +66,10 @@ def about(fabric: FabricInput) -> str:
         spares, often = counted(fabric.fleet.spares, "spare host"), f"faults as in {whose} fleet"
         gpus, days = f"{fabric.fleet.gpus:,} GPUs", counted(fabric.fleet.days, "day")
         if plan is not None:
-            return f"{gpus} for {days}, {plan.failures_per_node_day:g} failures of a node of 8 a day"
+            idle = counted(planned.warm(plan, fabric.fleet.gpus) + plan.cold, "spare node")
+            return (
+                f"{gpus} and {idle} of 8 for {days}, {plan.failures_per_node_day:g} failures of a node a day"
+            )
         return f"{gpus} and {spares} of 8 for {days}, {often}"
     hosts = f"{edge.hosts:,} hosts with {edge.uplinks} uplinks at {edge.tors} ToRs{spines}"
     return f"{hosts}; {_about(fabric.faults)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from control.scheduler import books, make, settings
 from control.scheduler.model import Cluster
 from tests.control.scheduler.worlds import cluster
 from tests.twin.cluster.test_cluster_simulation import workload
-from twin.cluster import leap_first_come
+from twin.cluster import leap_first_come, passes
 from twin.cluster.simulation import random_downtime, simulate
 from twinbed import InvariantError
 
@@ -116,3 +117,21 @@ def test_a_pass_of_fifo_is_the_simulation_event_by_event_to_the_bit(
     assert passed == [policy]
     require_equal(*outcomes)
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("jobs", [1, 60, 100, 150, 200, 5_000])
+def test_a_pass_that_ends_to_tell_of_its_progress_is_followed_by_one_with_fewer_jobs(jobs: int) -> None:
+    """Shares of a hundred jobs are whole percents, which a sum of floats may miss by its last digit."""
+    books = SimpleNamespace(until=jobs, unfinished=jobs, sampled=lambda _: None, finish=np.zeros(jobs))
+    left: list[int] = []
+
+    def events(now_s: float, counts: np.ndarray, samples: np.ndarray, stop: int) -> tuple[float, int]:
+        assert stop < counts[passes.UNFINISHED]
+        counts[passes.UNFINISHED] = stop
+        left.append(stop)
+        return now_s, passes.ENDED
+
+    shares: list[float] = []
+    passes.passes(books, SimpleNamespace(runs=np.zeros(1)), events, shares.append)  # type: ignore[arg-type]
+    assert left[-1] == 0
+    assert shares == [1 - unfinished / jobs for unfinished in left]

@@ -49,9 +49,13 @@ def test_gpu_hours_add_up_and_money_is_linear_in_the_price(tmp_path):
     assert figures["lost_cost"] == 2 * figures["lost_gpu_h"]
 
 
-def test_a_plan_is_shown_with_its_own_rate_of_failures(tmp_path):
+def test_a_plan_is_shown_with_its_own_rate_of_failures_and_its_spares(tmp_path):
+    """The GPU-hours of spares count as lost: 16 nodes beside a job of one."""
     shown, _ = run(tmp_path, "fabric.fleet.plan.failures_per_node_day=0.05")
-    assert shown.manifest["about"] == "16,384 GPUs for 54 days, 0.05 failures of a node of 8 a day"
+    told = "16,384 GPUs and 23 spare nodes of 8 for 54 days, 0.05 failures of a node a day"
+    assert shown.manifest["about"] == told
+    small, _ = run(tmp_path, "fabric.fleet.gpus=8")
+    assert small.manifest["about"].startswith("8 GPUs and 16 spare nodes of 8 for 54 days")
 
 
 def test_causes_bear_what_is_no_save_and_no_spare(tmp_path):
