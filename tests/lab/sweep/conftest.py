@@ -6,6 +6,8 @@ from lab import kinds
 from lab.ask import scenario
 from lab.ask.scenario import build
 from lab.engine.local import Local
+from lab.sweep.plan import SweepPlan
+from lab.sweep.points import points
 from tests.lab.kinds.dice import Dice
 
 
@@ -21,3 +23,8 @@ def dice(monkeypatch):
 @pytest.fixture
 def here():
     return Local(1)
+
+
+@pytest.fixture
+def plan(dice):
+    return SweepPlan("throws", points(dice, ["dice.throws=10,40"], None), range(6))
