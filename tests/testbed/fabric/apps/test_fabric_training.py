@@ -131,7 +131,7 @@ def _killed_after(place: Endpoint, folder: Path, *, saves: int) -> Iterator[None
         for pid in listed.stdout.split():
             os.kill(int(pid), signal.SIGKILL)
 
-    thread = threading.Thread(target=kill)
+    thread = threading.Thread(target=kill, daemon=True)
     thread.start()
     yield
     thread.join()
