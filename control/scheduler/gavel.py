@@ -5,9 +5,10 @@ their type-blind form, the division into equal parts that is the reference of fa
 mechanism of rounds. Not for: the programmes (control.scheduler.programmes). Source: Narayanan et al., OSDI
 2020, and Gavel's code (MIT).
 
-Our readings: the cost policy adds the speeds of different models in jobs per second, not in steps; gangs
-larger than a type are excluded; GPUs that no share takes go to jobs that wait, also to those that came after
-the last programme. The source gives them to the jobs of the programme only.
+Our readings: what the worst finish-time ratio leaves over raises the least relative speed, where the source
+takes what its interior-point solver finds; the cost policy adds the speeds of different models in jobs per
+second, not in steps; gangs larger than a type are excluded; GPUs that no share takes go to jobs that wait,
+also to those that came after the last programme. The source gives them to the jobs of the programme only.
 """
 
 from __future__ import annotations
@@ -90,9 +91,7 @@ class MaxMin(Shares):
         """Return the water-filled shares. Equal jobs share one row of the programme."""
         demand = self._demand(state)
         speed = together_throughput(state)
-        speed = (speed > 0).astype(float) if self.blind else speed
-        mix = speed @ demand.capacity / max(int(demand.capacity.sum()), 1)
-        rate = speed * (state.gpus / (state.weight * np.where(mix > 0, mix, 1.0)))[:, None]
+        rate = _relative(state, demand, (speed > 0).astype(float) if self.blind else speed)
         key = np.column_stack((np.round(rate, 12), state.gpus))
         _, first, of, count = np.unique(
             key, axis=0, return_index=True, return_inverse=True, return_counts=True
@@ -101,8 +100,18 @@ class MaxMin(Shares):
         return programmes.water_filled(alike, rate[first])[of.ravel()]
 
 
+def _relative(state: State, demand: Demand, speed: Real) -> Real:
+    """Return speeds relative to the job's speed on an equal mix of the types, by gang and weight."""
+    mix = speed @ demand.capacity / max(int(demand.capacity.sum()), 1)
+    relative: Real = speed * (state.gpus / (state.weight * np.where(mix > 0, mix, 1.0)))[:, None]
+    return relative
+
+
 class FinishTimeFair(Shares):
-    """Minimises the worst ratio of a job's time to the time that it would take in its equal part."""
+    """Minimises the worst ratio of a job's time to the time that it would take in its equal part.
+
+    What the worst ratio leaves over raises the least relative speed, as in MaxMin.
+    """
 
     _CLOSE = 1.001
     """Factor to which the ratio is known when bisection ends."""
@@ -136,7 +145,11 @@ class FinishTimeFair(Shares):
             else:
                 high = min(high, trial)
             trial = (low + high) / 2
-        return best
+        if not np.isfinite(high) or not placeable.any():
+            return best
+        needed = state.left_steps / np.maximum(high * whole_s - since_s, 1e-9)
+        needs = np.where(placeable & (needed > 0), 1.0 / np.maximum(needed, 1e-300), 0.0)[:, None] * speed
+        return programmes.max_min(demand, _relative(state, demand, speed), needs=needs).x
 
     def _passed_alone_s(self, state: State, alone: Real) -> Real:
         """Return the time that each job's steps so far would have taken in its equal part, s, float64[n]."""

@@ -67,11 +67,17 @@ def isolated(demand: Demand) -> Real:
     return np.asarray(x / np.maximum(x.sum(axis=1, keepdims=True), 1.0))
 
 
-def max_min(demand: Demand, rate: Real, least: Real | None = None, raised: Flags | None = None) -> Level:
+def max_min(
+    demand: Demand,
+    rate: Real,
+    least: Real | None = None,
+    raised: Flags | None = None,
+    needs: Real | None = None,
+) -> Level:
     """Return the largest z with Σⱼ rateᵢⱼ·Xᵢⱼ ≥ z for the raised rows, and ≥ leastᵢ for the others.
 
     rate: float64[n, r]; least: float64[n], None: 0; raised: bool[n], None: all. Rows that fit nowhere are
-    left out of the raised ones.
+    left out of the raised ones. needs: rates with which Σⱼ needsᵢⱼ·Xᵢⱼ ≥ 1 must hold, too, float64[n, r].
     """
     fits = demand.fits()
     rate = np.where(fits, rate, 0.0)
@@ -91,8 +97,17 @@ def max_min(demand: Demand, rate: Real, least: Real | None = None, raised: Flags
     uses = scipy.sparse.vstack((_by_row(np.ones_like(rate)), _by_type(demand, rows, kinds)), format="csr")
     most = np.concatenate((np.ones(rows), demand.capacity.astype(float)))
     upper = np.where(fits, 1.0, 0.0).ravel()
-    x, z, tight = raise_level(_by_row(rate / unit[:, None]), uses, most, upper, raised, floor)
-    return Level(x.reshape(rows, kinds).clip(0, 1), z * scale, tight)
+    reach = _by_row(rate / unit[:, None])
+    if needs is not None:
+        needs = np.where(fits, needs, 0.0)
+        fastest = needs.max(axis=1)
+        reach = scipy.sparse.vstack(
+            (reach, _by_row(needs / np.where(fastest > 0, fastest, 1.0)[:, None])), format="csr"
+        )
+        least_of = np.divide(1.0, fastest, out=np.zeros(rows), where=fastest > 0)
+        raised, floor = np.append(raised, np.zeros(rows, np.bool_)), np.append(floor, (SLACK - 1) * least_of)
+    x, z, tight = raise_level(reach, uses, most, upper, raised, floor)
+    return Level(x.reshape(rows, kinds).clip(0, 1), z * scale, tight[:rows])
 
 
 def raise_level(

@@ -119,6 +119,16 @@ def test_finish_time_fairness_makes_the_ratios_to_equal_parts_alike() -> None:
         assert got.sum() == pytest.approx(1.0)
 
 
+def test_what_the_worst_ratio_leaves_over_raises_the_least_relative_speed() -> None:
+    where = cluster((0, 2))
+    # The others reach the ratio of a job that waited 10⁴ s with a tenth of a GPU each.
+    submit_s = np.array([0.0, 9999.0, 9999.0, 9999.0])
+    left = np.array([1000.0, 1000.0, 1000.0, 50.0])
+    before = replace(state(where, [1, 1, 1, 1]), now_s=1e4, submit_s=submit_s, left_steps=left)
+    third = 1 / 3
+    assert FinishTimeFair(where).shares(before)[:, 0] == pytest.approx([1.0, third, third, third], rel=0.005)
+
+
 def test_work_that_a_fault_undid_and_that_was_repeated_counts_once() -> None:
     where = cluster((0, 1))
     before = state(where, [1, 1])
