@@ -142,7 +142,7 @@ def _failures(swept: Swept) -> list[str]:
     """Return a line for each policy of a point and each reason, with the seeds."""
     keys = [*swept.plan.keys, "policy"]
     lines = []
-    for (*labels, reason), group in swept.failures.groupby([*keys, "reason"], sort=False):
+    for (*labels, reason), group in swept.failures.groupby([*keys, "reason"], sort=False, dropna=False):
         where = " ".join(map("{}={}".format, keys, labels))
         seeds = group["seed"].sort_values().astype(str).tolist()
         more = f" and {len(seeds) - _SEEDS} more" if len(seeds) > _SEEDS else ""

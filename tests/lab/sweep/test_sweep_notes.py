@@ -41,6 +41,8 @@ def test_seeds_that_fail_alike_are_one_note(plan, store, here, monkeypatch):
     failed = [note for note in result(swept, chosen(swept, [])).notes if note.startswith("Failed")]
     assert len(failed) == 4
     assert failed[0] == "Failed: dice.throws=10 policy=fair seed=0,1,2,3,4 and 1 more: no die"
+    nameless = replace(swept, failures=swept.failures.assign(**{"dice.throws": None}))
+    assert len([note for note in result(nameless, chosen(swept, [])).notes if note.startswith("Failed")]) == 2
 
 
 def test_a_rule_on_a_metric_without_values_is_told(plan, store, here):
