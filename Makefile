@@ -33,7 +33,7 @@ help:
 	  'make results-cloud   public and our own measurements, C1-F4, and docs/results/cloud.md (TWINBED_DATA=folder; 15 minutes)' \
 	  'make results-fidelity-containers   the twin against this machine (root; about three hours, continues where it was; PART=step MINUTES=most)' \
 	  'make results-fidelity-fabric   failover on a real fabric against the twin (root, FRR; about three hours, continues where it was; MINUTES=most)' \
-	  'make results-fidelity-cluster   schedulers on real training jobs and a real Slurm against the twin (root; an hour, continues where it was; MINUTES=most)' \
+	  'make results-fidelity-cluster   schedulers on real training jobs and a real Slurm against the twin (root; about three hours, continues where it was; MINUTES=most)' \
 	  'make site       build the documentation site into build/site, every link checked' \
 	  'make clean      remove the environment and everything made by tests and builds'
 

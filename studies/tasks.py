@@ -99,8 +99,8 @@ TASKS = {
     ),
     "fidelity-cluster": Task(
         "docs/results/fidelity-cluster.md: schedulers on real training jobs and a real Slurm beside the twin",
-        "root, torch, Slurm", "1 hour; continues where it stopped",
-        ("minutes", "store", "repeats", "page_only"), "studies.fidelity_cluster.page:make",
+        "root, torch, Slurm", "3 hours; continues where it stopped",
+        ("minutes", "store", "only", "repeats", "page_only"), "studies.fidelity_cluster.page:make",
     ),
     "fidelity-fabric": Task(
         "docs/results/fidelity-fabric.md: failover on a real fabric beside the twin",

@@ -39,6 +39,7 @@ from lab.cluster.validate.both import (
 from lab.runs.store import Run, RunStore
 from studies import harness
 from studies.harness import Asked, TimeIsUpError, table
+from twinbed import ScenarioError
 from twinbed.writing import write_bytes
 
 STORE = harness.STORES / "fidelity-cluster"
@@ -53,13 +54,15 @@ EFFORT = Effort(12.0)
 
 
 def make(asked: Asked) -> int:
-    """Make the runs that the store lacks, and write the page with all stored runs."""
+    """Make the runs that the store lacks, of all parts or of those of `only`, and write the page with all
+    stored runs. Raises ScenarioError for an unknown part."""
+    titles = parts_of(asked.only)
     store = RunStore(asked.store or STORE)
     check = harness.clock(asked.minutes)
     try:
         for repeat in range(0 if asked.page_only else asked.repeats or 1):
-            for title, changes in CELLS.items():
-                for spec in reversed(expand(scenario(changes))):
+            for title in titles:
+                for spec in reversed(expand(scenario(CELLS[title]))):
                     place = place_of_calibration(store, title, spec, repeat)
                     if place.exists() and _runs(store, calibrated(spec, place), repeat):
                         continue
@@ -74,6 +77,24 @@ def make(asked: Asked) -> int:
     return 0
 
 
+def parts_of(only: Sequence[str]) -> list[str]:
+    """Return the titles of the named parts in the page's order, of all parts without a name.
+
+    only: titles of parts; case, blanks and hyphens do not matter. Raises ScenarioError for an unknown part.
+    """
+    names = {_slug(title): title for title in CELLS}
+    for one in only:
+        if _slug(one) not in names:
+            raise ScenarioError(f"fidelity-cluster: --only {one}: no part; there are {', '.join(names)}")
+    asked = {_slug(one) for one in only} or set(names)
+    return [title for name, title in names.items() if name in asked]
+
+
+def _slug(text: str) -> str:
+    """Return a text in lower case, with one hyphen where it has blanks and signs."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower())
+
+
 def _calibrate(place: Path) -> None:
     """Measure the machine, and write its calibration."""
     text = FORM.write(calibrate("cluster", EFFORT, lambda *_: None), HEAD).encode()
@@ -83,7 +104,7 @@ def _calibrate(place: Path) -> None:
 
 def place_of_calibration(store: RunStore, title: str, spec: RunSpec, repeat: int) -> Path:
     """Return the file of the machine's calibration for a run, in a folder beside the store of the runs."""
-    name = re.sub(r"[^a-z0-9.]+", "-", f"{title} {spec.label} {repeat}".lower())
+    name = _slug(f"{title} {spec.label} {repeat}")
     return store.root.with_name(f"{store.root.name}-calibrations") / f"{name}.toml"
 
 

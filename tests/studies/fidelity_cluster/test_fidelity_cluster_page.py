@@ -16,6 +16,7 @@ from lab.cluster.run import runner
 from lab.runs.store import RunStore
 from studies.fidelity_cluster import page
 from studies.harness import Asked
+from twinbed import ScenarioError
 
 
 @pytest.fixture
@@ -92,3 +93,13 @@ def test_each_run_has_a_calibration_and_the_same_command_goes_on_where_it_stoppe
     assert "of 14 measured mean job completion times" in text
     page.make(Asked(store=tmp_path / "new" / "real", out=tmp_path))
     assert len(made) == len(calibrations) == 14
+
+
+def test_only_the_named_parts_are_made_and_an_unknown_one_is_refused(measured: RunStore, tmp_path) -> None:
+    asked = Asked(store=tmp_path / "real", out=tmp_path, only=["slurm-decides"])
+    assert page.make(asked) == 0
+    text = (tmp_path / "fidelity-cluster.md").read_text()
+    assert text.count("Not run yet.") == 2
+    assert "Not run yet." not in text.partition("## Slurm decides")[2].partition("##")[0]
+    with pytest.raises(ScenarioError, match=r"--only slurm: no part; .*slurm-runs"):
+        page.parts_of(["slurm"])
