@@ -38,7 +38,9 @@ _SAVES_EVERY = 7
 """Steps between two saves of the jobs that are measured. A save right after another one is faster. The jobs
 print after every tenth step, which then comes as often after a save as after any other step."""
 _TURNS = 3
-"""Number of times that training at the quotas takes turns, because the machine's speed changes."""
+"""Number of times that training at the quotas takes turns, because the machine's speed changes. A job whose
+steps are slow gets up to _MOST_TURNS, until it has saved."""
+_MOST_TURNS = 12
 _FOREVER = 10**9
 _SHORT = 6
 """Steps of the jobs whose end is measured."""
@@ -191,11 +193,17 @@ def _trained(batch: Sequence[tuple[str, int]], effort: Effort, *, alone: bool) -
 def _speeds(
     gangs: Gangs, batch: Sequence[tuple[str, int]], effort: Effort, *quotas: float
 ) -> list[list[tuple[float, float]]]:
-    """Return steps per second between saves and the time of a save, s, of each job under each quota."""
+    """Return steps per second between saves and the time of a save, s, of each job under each quota.
+
+    A job that has not saved in _TURNS turns at the first quota gets more turns, up to _MOST_TURNS.
+    """
     jobs = range(len(batch))
     rows: list[list[list[Real]]] = [[[] for _ in jobs] for _ in quotas]
-    for turn in range(_TURNS * len(quotas)):
+    for turn in range(_MOST_TURNS * len(quotas)):
         place = turn % len(quotas)
+        enough = turn >= _TURNS * len(quotas)
+        if place == 0 and enough and all(np.vstack(of_job)[:, 1].any() for of_job in rows[0]):
+            break
         for job in jobs:
             gangs.limit(job, quotas[place])
         first = [gangs.look(job).done for job in jobs]

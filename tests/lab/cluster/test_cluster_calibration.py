@@ -153,6 +153,18 @@ def test_a_machine_that_became_slower_does_not_count_as_slowed_by_starts(machine
     assert values["machine.beside_starts"].value == pytest.approx(BESIDE, rel=0.05)
 
 
+def test_a_slow_machine_is_measured_until_every_job_has_saved(machine):
+    machine.pace = 0.5
+    values = measure.calibrate("made up", measure.Effort(9.0), lambda *_: None).values
+    assert all(math.isfinite(values[f"saves.{name}_x2"].value) for name in STEPS_PER_CORE_S)
+
+
+def test_a_machine_that_is_too_slow_to_see_a_save_is_refused(machine):
+    machine.pace = 0.03
+    with pytest.raises(BackendError, match="audio_cnn did not save; measure for longer"):
+        measure.calibrate("made up", measure.Effort(9.0), lambda *_: None)
+
+
 def test_a_calibration_is_written_with_all_that_it_measured(calibration, tmp_path):
     (tmp_path / "made.toml").write_text(FORM.write(calibration, measure.HEAD))
     again = load_calibration(str(tmp_path / "made.toml")).values
