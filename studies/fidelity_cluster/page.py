@@ -42,7 +42,8 @@ from studies.harness import Asked, TimeIsUpError, table
 from twinbed import ScenarioError
 from twinbed.writing import write_bytes
 
-STORE = harness.STORES / "fidelity-cluster"
+STORE = harness.ROOT / "studies" / "fidelity_cluster" / "measured"
+"""Real runs are kept with the code, so that any machine can compare the present twin with them."""
 CELLS = {
     "Real processes": (),
     "Slurm decides": ("cluster.emulation.slurm=decides", "policies=[fifo-backfill]"),
