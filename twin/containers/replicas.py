@@ -5,8 +5,8 @@ next to the control loop. Not for: deciding the number of replicas (control/allo
 
 Every workload has as many columns as it may have replicas. Its demand is shared evenly among those that are
 up, as by a load balancer; each holds the memory of the trace. A new replica starts up for the machine's
-restart_s. The youngest replicas leave first, and their waiting work is lost. A workload that begins during the
-trace begins with the first number of replicas. One that ends takes its replicas with it.
+restart_s. The youngest replicas leave first, and their waiting work is lost. A workload that begins during
+the trace begins with the first number of replicas. One that ends takes its replicas with it.
 """
 
 from __future__ import annotations

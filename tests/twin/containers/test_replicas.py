@@ -91,7 +91,9 @@ def test_work_is_recorded_with_the_replica_to_which_it_came(sync_interval_s):
     assert outcome.arrived_s == pytest.approx(outcome.done_s)
 
 
-@pytest.mark.parametrize("absent", [range(100, 300), range(60), [*range(60), *range(97, 99), *range(200, 300)]])
+@pytest.mark.parametrize(
+    "absent", [range(100, 300), range(60), [*range(60), *range(97, 99), *range(200, 300)]]
+)
 def test_a_workload_begins_with_its_first_replicas_and_takes_them_all_with_it(absent):
     outcome = run([(300, 2.0)], target_utilisation=0.5, absent=absent)
     counts, there = up(outcome), ~np.isin(np.arange(300), absent)
