@@ -38,7 +38,8 @@ class Replicas(Fluid):
         # present shares hold.
         self._arrived_s, self._since_s = np.zeros(self._demand.shape[1]), 0.0
         # Row in which each workload began, or began again; −1: the trace does not have it now.
-        self.begun = np.where(self._there[replication.number == 0], 0, -1)
+        self.begun = np.full(replication.demand_cores.shape[1], -1)
+        self.begun[replication.of[super().first()]] = 0
 
     def first(self) -> Columns:
         """Return the first replicas of the workloads that are present in the first period."""
