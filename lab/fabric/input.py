@@ -281,6 +281,11 @@ class FleetInput(Section):
         for key in _WITHOUT_PLAN if self.plan is not None else ():
             if getattr(self, key) != FleetInput.model_fields[key].default:
                 raise ValueError(f"{key}: has no effect with a plan, which has keys of its own; leave it out")
+        if self.degraded_iteration_s is not None and self.degraded_iteration_s < self.iteration_s:
+            raise ValueError(
+                f"degraded_iteration_s: {self.degraded_iteration_s:g} s is below iteration_s, "
+                f"{self.iteration_s:g} s: with an uplink less, no iteration is shorter"
+            )
         return self
 
 

@@ -13,6 +13,7 @@ import os
 import secrets
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -142,7 +143,9 @@ class SlurmGangs(Gangs):
 
     def _ask(self, *command: str, check: bool = True) -> str:
         """Return the output of a Slurm command. The command is repeated while Slurm is busy, and so is a
-        failed query, unless a daemon has ended."""
+        failed query, unless a daemon has ended. A busy Slurm also closes the connection of a command that
+        still writes its question; a signal then ends the command.
+        """
         environment = {"SLURM_CONF": str(self._conf), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         deadline = time.monotonic() + _BUSY_S
         while True:
@@ -157,7 +160,8 @@ class SlurmGangs(Gangs):
                 raise BackendError(
                     f"{shlex.join(command)}: {why}; its log: {self._words_of_daemons()}"
                 ) from None
-            again = "Unable to contact" in done.stderr or (done.returncode and command[0] == "squeue")
+            unheard = "Unable to contact" in done.stderr or done.returncode == -signal.SIGPIPE
+            again = unheard or (done.returncode and command[0] == "squeue")
             ended = any(daemon.poll() is not None for daemon in self._daemons)
             if not again or not check or ended or time.monotonic() > deadline:
                 break

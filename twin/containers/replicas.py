@@ -5,7 +5,8 @@ next to the control loop. Not for: deciding the number of replicas (control/allo
 
 Every workload has as many columns as it may have replicas. Its demand is shared evenly among those that are
 up, as by a load balancer; each holds the memory of the trace. A new replica starts up for the machine's
-restart_s. The youngest replicas leave first, and their waiting work is lost.
+restart_s. The youngest replicas leave first, and their waiting work is lost. A workload that begins during
+the trace begins with the first number of replicas. One that ends takes its replicas with it.
 """
 
 from __future__ import annotations
@@ -36,10 +37,26 @@ class Replicas(Fluid):
         # Work that arrived in the present period under earlier shares, s, and the time since which the
         # present shares hold.
         self._arrived_s, self._since_s = np.zeros(self._demand.shape[1]), 0.0
+        # Row in which each workload began, or began again; −1: the trace does not have it now.
+        self.begun = np.full(replication.demand_cores.shape[1], -1)
+        self.begun[replication.of[super().first()]] = 0
 
     def first(self) -> Columns:
-        """Return each workload's first replicas."""
-        return np.flatnonzero(self.replication.number < self.replication.at_first)
+        """Return the first replicas of the workloads that are present in the first period."""
+        return self._beginning(super().first())
+
+    def changes(self, row: int) -> tuple[Columns, Columns] | None:
+        """See `Physics`. All replicas of a workload leave with it, and its first ones join with it."""
+        changes = super().changes(row)
+        if changes is None:
+            return None
+        left, joined = changes
+        self.begun[self.replication.of[left]] = -1
+        self.begun[self.replication.of[joined]] = row
+        return left[self.fleet.status[left] != cfs.ABSENT], self._beginning(joined)
+
+    def _beginning(self, columns: Columns) -> Columns:
+        return columns[self.replication.number[columns] < self.replication.at_first]
 
     def end_period(self, row: int, group: int, report: cfs.Report) -> Columns:
         """See `Physics`. The period's demand is replaced by the work that arrived in it, whatever the shares
@@ -98,6 +115,7 @@ class Scaler:
         count, of = self._replication.demand_cores.shape[1], self._replication.of
         self._columns = np.split(np.arange(len(of)), np.searchsorted(of, np.arange(1, count)))
         self._hpas = [Hpa(self._replication.settings) for _ in range(count)]
+        self._begun = physics.begun.copy()
         self._asked = np.full(count, self._replication.at_first)
         self._since_s, self._done_s = np.full(len(of), -np.inf), np.zeros(len(of))
 
@@ -109,8 +127,17 @@ class Scaler:
             done_s = self._physics.fleet.done_s.copy()
             usage = (done_s - self._done_s) / settings.sync_interval_s
             self._done_s = done_s
-            for workload, hpa in enumerate(self._hpas):
-                self._sync(workload, hpa, usage)
+            for workload in np.flatnonzero(self._physics.begun != self._begun):
+                self._begin(int(workload))
+            for workload in np.flatnonzero(self._begun >= 0):
+                self._sync(int(workload), self._hpas[workload], usage)
+
+    def _begin(self, workload: int) -> None:
+        """Take up a workload that began or ended since the last sync."""
+        self._begun[workload] = row = self._physics.begun[workload]
+        self._hpas[workload] = Hpa(self._replication.settings)
+        self._asked[workload] = self._replication.at_first
+        self._since_s[self._columns[workload]] = row * self._physics.population.period_s
 
     def _sync(self, workload: int, hpa: Hpa, usage: Floats) -> None:
         now_s, interval_s = self._loop.env.now, self._replication.settings.sync_interval_s
@@ -130,14 +157,19 @@ class Scaler:
         before, self._asked[workload] = int(self._asked[workload]), wanted
         columns = self._columns[workload]
         if wanted > before:
-            self._loop.env.process(self._start(workload, columns[before:wanted]))
+            begun = int(self._begun[workload])
+            self._loop.env.process(self._start(workload, columns[before:wanted], begun))
         gone = columns[wanted:before]
         gone = gone[self._physics.fleet.status[gone] != cfs.ABSENT]
         if gone.size:
             self._loop.leave(gone)
 
-    def _start(self, workload: int, columns: NDArray[np.int64]) -> Generator[simpy.Event, Any, None]:
+    def _start(
+        self, workload: int, columns: NDArray[np.int64], begun: int
+    ) -> Generator[simpy.Event, Any, None]:
         yield self._loop.env.timeout(self._start_s)
+        if self._physics.begun[workload] != begun:
+            return  # the workload that wanted these replicas has ended
         # Some replicas may no longer be wanted, and others may exist by now.
         wanted = self._replication.number[columns] < self._asked[workload]
         columns = columns[wanted & (self._physics.fleet.status[columns] == cfs.ABSENT)]

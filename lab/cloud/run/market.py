@@ -28,6 +28,8 @@ from twinbed import ScenarioError
 MINUTE_S, HOUR_S = 60.0, 3600.0
 _LEAST_SHARE = 0.1
 """Least drawn price of spot beside on demand."""
+_MOMENTS = 1024
+"""Number of moments of a trace that are drawn at once."""
 _BEYOND = 1.5
 """Length of drawn markets as a multiple of the deadline, because a real job may be late."""
 
@@ -175,7 +177,11 @@ def _drawn(
 def _cut(
     asked: CloudInput, path: Path, deadline_s: float, random: np.random.Generator
 ) -> dict[str, tuple[Levels, Levels]]:
-    """Return the zones of a trace from a random moment on."""
+    """Return the zones of a trace from a random moment on, which leaves time until the deadline.
+
+    Moments are drawn in the whole trace until one does. So other deadlines begin at the same moment, where
+    they can.
+    """
     found = prices.market(path)
     if missing := [name for name in asked.zones if name not in found]:
         raise ScenarioError(f"{path}: no rows of zone {missing[0]!r}; it has {', '.join(found)}")
@@ -193,7 +199,12 @@ def _cut(
             f"{path}: {(end_s - begin_s) / HOUR_S:.1f} h long, and the deadline is after "
             f"{deadline_s / HOUR_S:g} h; give a shorter deadline or a longer trace"
         )
-    first_s = begin_s + float(random.integers(int(spare_s // MINUTE_S) + 1)) * MINUTE_S
+    minutes, last = int((end_s - begin_s) // MINUTE_S), int(spare_s // MINUTE_S)
+    moments = np.empty(0, np.int64)
+    while not moments.size:
+        drawn = random.integers(minutes + 1, size=_MOMENTS)
+        moments = drawn[drawn <= last]
+    first_s = begin_s + float(moments[0]) * MINUTE_S
     return {
         name: (_from(found[name][0], found[name][1], first_s), _from(found[name][0], found[name][2], first_s))
         for name in asked.zones

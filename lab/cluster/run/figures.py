@@ -52,7 +52,7 @@ def grew(jobs: Jobs, done: Outcome, counts: Flags) -> bool:
 
 def left(jobs: Jobs, done: Outcome, counts: Flags) -> float:
     """Return by how many jobs the queue is longer in the last fifth of the watched arrivals' time than in its
-    first fifth."""
+    first fifth, 0 for few jobs."""
     first, *_, last = _fifths(jobs, done, counts)
     return last - first
 
@@ -81,6 +81,8 @@ def metrics(jobs: Jobs, done: Outcome, alone: Outcome | None, counts: Flags) -> 
         "utilisation": float(done.busy_gpu_s.sum() / max(done.capacity_gpu_s.sum(), 1e-12)),
         "lost_gpu_h": float(done.restart_gpu_s.sum() + done.undone_gpu_s.sum()) / 3600,
     }
+    if counts.sum() >= _FEWEST:
+        values["queue_growth_share"] = left(jobs, done, counts) / int(counts.sum())
     if jobs.cluster.price_usd_h.any():
         values["cost_usd"] = float(done.busy_gpu_s @ jobs.cluster.price_usd_h) / 3600
     if jct_s.size:

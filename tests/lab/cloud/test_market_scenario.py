@@ -198,6 +198,21 @@ def test_a_trace_is_cut_at_a_random_minute(tmp_path):
         drawn(gang, 0, calibration)
 
 
+def test_a_trace_is_cut_at_the_same_minute_for_every_deadline_that_it_can_hold(tmp_path):
+    path = tmp_path / "trace.csv"
+    rows = [f"{hour * 3600},{zone},{hour % 2},{1 + hour / 100}" for zone in "ab" for hour in range(300)]
+    path.write_text("\n".join(["t_s,zone,available,spot_usd_h", *rows]))
+    calibration = expand(small())[0].calibration
+    firsts = []
+    for hours in (5.0, 15.0, 200.0):
+        asked = cloud_of(small({"trace": str(path), "job": {"hours": 3.0, "deadline_hours": hours}}))
+        zones = [drawn(asked, seed, calibration).market.zones[0] for seed in range(12)]
+        firsts.append([(zone.available.t_s[1], zone.spot_usd_h.value[0]) for zone in zones])
+    alike = [sum(a == b for a, b in zip(firsts[0], later, strict=True)) for later in firsts[1:]]
+    assert alike[0] >= 10  # about one start in thirty leaves no 15 hours
+    assert 1 <= alike[1] <= 9
+
+
 def test_a_zone_that_never_changes_has_one_row_of_a_trace(tmp_path):
     path = tmp_path / "trace.csv"
     rows = [f"{hour * 3600},a,{hour % 2},1" for hour in range(40)]

@@ -53,6 +53,9 @@ def test_a_note_says_that_waits_grow_with_the_arrivals_where_the_load_is_too_hig
     assert "fifo: not steady, the queue grew by " in said
     assert "of 120 jobs; means of JCT and waits grow with the time for which jobs arrive" in said
     assert "not steady" not in twinbed("run", small, *more, "--set", "cluster.synthetic.per_hour=0.5").out
+    swept = twinbed("sweep", small, *more, "--vary", "cluster.synthetic.per_hour=0.5,12", "--format", "json")
+    calm, full = (row["queue_growth_share"] for row in json.loads(swept.out)["rows"])
+    assert calm < 0.1 < full
 
 
 def test_a_run_has_the_use_of_each_type(small, twinbed):

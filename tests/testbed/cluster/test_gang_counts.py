@@ -89,6 +89,16 @@ def test_a_slurm_that_does_not_answer_is_given_up(tmp_path, monkeypatch) -> None
         gangs._ask("sleep", "60")
 
 
+def test_a_command_whose_connection_slurm_closes_asks_again(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(slurm, "_LOOK_S", 0.0)
+    gangs = slurm.SlurmGangs.__new__(slurm.SlurmGangs)
+    gangs._conf, gangs._daemons = tmp_path / "slurm.conf", []
+    first = tmp_path / "first"
+    assert (
+        gangs._ask("sh", "-c", f"[ -e {first} ] && echo done && exit; : > {first}; kill -PIPE $$") == "done\n"
+    )
+
+
 class Words(Gangs):
     def _last_words(self, life: Life) -> str:
         return "no more data"

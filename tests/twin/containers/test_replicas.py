@@ -1,5 +1,7 @@
 """Replicas in the twin: the demand that they share, and the autoscaler that adds and removes them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,8 +16,11 @@ from twinbed import ScenarioError
 MACHINE = Machine(0.001, 0.0, 0.001, 0.001, 0.001, restart_s=2.0)
 
 
-def run(steps, policy="requests-only:cpu_percentile=100", **hpa):
-    """Return the outcome of one workload with these steps (seconds, cores), in periods of a second."""
+def run(steps, policy="requests-only:cpu_percentile=100", absent=None, **hpa):
+    """Return the outcome of one workload with these steps (seconds, cores), in periods of a second.
+
+    absent: periods in which the trace does not have the workload, of all periods.
+    """
     scenario = container_scenario(
         build(
             {
@@ -41,7 +46,17 @@ def run(steps, policy="requests-only:cpu_percentile=100", **hpa):
     name, _, value = policy.partition(":")
     allocator = make(name, dict([value.split("=")]) if value else {})
     profile = replay.profile if allocator.given.profile else None
-    return simulate(replay.workload, allocator, MACHINE, seed=np.random.SeedSequence(1), profile=profile)
+    workload = replay.workload
+    if absent is not None:
+        there = ~np.isin(np.arange(len(workload.demand_cores)), absent)[:, None]
+        demand = workload.replication.demand_cores * there
+        workload = replace(
+            workload,
+            present=workload.present & there,
+            demand_cores=workload.demand_cores * there,
+            replication=replace(workload.replication, demand_cores=demand),
+        )
+    return simulate(workload, allocator, MACHINE, seed=np.random.SeedSequence(1), profile=profile)
 
 
 def up(outcome):
@@ -74,6 +89,19 @@ def test_work_is_recorded_with_the_replica_to_which_it_came(sync_interval_s):
     assert series.demand_cores == pytest.approx(series.usage_cores, abs=1e-6)
     assert not series.backlog_s.any()
     assert outcome.arrived_s == pytest.approx(outcome.done_s)
+
+
+@pytest.mark.parametrize(
+    "absent", [range(100, 300), range(60), [*range(60), *range(97, 99), *range(200, 300)]]
+)
+def test_a_workload_begins_with_its_first_replicas_and_takes_them_all_with_it(absent):
+    outcome = run([(300, 2.0)], target_utilisation=0.5, absent=absent)
+    counts, there = up(outcome), ~np.isin(np.arange(300), absent)
+    assert (counts[~there] == 0).all()
+    for begins in np.flatnonzero(np.diff(there, prepend=False) & there):
+        assert (counts[begins : begins + 10] == 2).all()
+    assert counts.max() == 4
+    assert outcome.series.demand_cores.sum(axis=1) == pytest.approx(2.0 * there)
 
 
 def test_without_requests_or_limits_nothing_is_scaled():

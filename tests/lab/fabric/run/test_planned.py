@@ -218,6 +218,11 @@ def test_an_adapter_with_one_uplink_is_as_fast_unless_the_scenario_says_otherwis
     assert usual["effective_share"] == same["effective_share"] > slower["effective_share"]
 
 
+def test_an_iteration_with_an_uplink_less_is_not_shorter(tmp_path):
+    with pytest.raises(ScenarioError, match=r"degraded_iteration_s: 2 s is below iteration_s, 6\.2 s"):
+        run(tmp_path, "fabric.fleet={gpus: 4096, days: 30, degraded_iteration_s: 2.0}")
+
+
 def test_without_spares_a_fleet_trains_alike_with_a_plan_and_without(tmp_path):
     large = ("fabric.fleet.gpus=131072", "fabric.fleet.days=20")
     _, plan = run(tmp_path, *large, "fabric.fleet.plan.warm=0", "fabric.fleet.plan.cold=0")
