@@ -75,7 +75,10 @@ scrape_configs:
             wanting = [text for text in wanting if not has_data(url, text)]
             time.sleep(0.5)
         throttled = 'rate(twinbed_container_throttled_periods_total{container="busy"}[10s])'
-        assert float(asked(url, "/api/v1/query", query=throttled)["result"][0]["value"][1]) > 0
+        # On a machine that others keep busy, the container reaches its limit only now and then.
+        while float(asked(url, "/api/v1/query", query=throttled)["result"][0]["value"][1]) <= 0:
+            assert time.monotonic() < deadline, "the container was never throttled"
+            time.sleep(0.5)
         rules = asked(url, "/api/v1/rules")["groups"][0]["rules"]
         assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
 
