@@ -143,8 +143,8 @@ class SlurmGangs(Gangs):
 
     def _ask(self, *command: str, check: bool = True) -> str:
         """Return the output of a Slurm command. The command is repeated while Slurm is busy, and so is a
-        failed query, unless a daemon has ended. A busy Slurm also closes the connection of a command that
-        still writes its question; a signal then ends the command.
+        failed query, unless a daemon has ended. A command that SIGPIPE ends could not send its question, so
+        Slurm counts as busy then, too.
         """
         environment = {"SLURM_CONF": str(self._conf), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         deadline = time.monotonic() + _BUSY_S

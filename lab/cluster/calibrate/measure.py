@@ -38,9 +38,9 @@ _SAVES_EVERY = 7
 """Steps between two saves of the jobs that are measured. A save right after another one is faster. The jobs
 print after every tenth step, which then comes as often after a save as after any other step."""
 _TURNS = 3
-"""Number of times that training at the quotas takes turns, because the machine's speed changes. A job whose
-steps are slow gets up to _MOST_TURNS, until it has saved."""
+"""Number of times that training at the quotas takes turns, because the machine's speed changes."""
 _MOST_TURNS = 12
+"""Most turns, where the steps of a job are so slow that it has not saved yet."""
 _FOREVER = 10**9
 _SHORT = 6
 """Steps of the jobs whose end is measured."""
@@ -195,7 +195,8 @@ def _speeds(
 ) -> list[list[tuple[float, float]]]:
     """Return steps per second between saves and the time of a save, s, of each job under each quota.
 
-    A job that has not saved in _TURNS turns at the first quota gets more turns, up to _MOST_TURNS.
+    All jobs take _TURNS turns at each quota, and more, up to _MOST_TURNS, until each has saved at the first
+    quota.
     """
     jobs = range(len(batch))
     rows: list[list[list[Real]]] = [[[] for _ in jobs] for _ in quotas]
